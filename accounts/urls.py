@@ -1,0 +1,5 @@
+"""Addresses of accounts."""
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []

@@ -1,0 +1,5 @@
+"""Addresses of repositories."""
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class TestKindsConfig(AppConfig):
+    name = "tests.kinds"
+    label = "kinds"

@@ -1,0 +1,10 @@
+"""Forge's settings, with a data directory of the test run and the kinds that only tests need.
+
+conftest.py has put DATABASE_URL and FORGE_DATA_DIR into the environment before this is read.
+"""
+
+from forge.settings import *  # noqa: F403
+from forge.settings import INSTALLED_APPS
+
+INSTALLED_APPS = [*INSTALLED_APPS, "tests.kinds"]
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
