@@ -48,13 +48,15 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A rule that no database has a part in needs one run, not two."""
-    if config.getoption("database") == "sqlite":
-        return
+    on_sqlite = config.getoption("database") == "sqlite"
     keep, leave = [], []
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        uses = item.get_closest_marker("django_db") or DATABASE_FIXTURES & fixtures
-        (keep if uses else leave).append(item)
+        if on_sqlite:
+            here = item.get_closest_marker("postgresql") is None
+        else:
+            here = bool(item.get_closest_marker("django_db") or DATABASE_FIXTURES & fixtures)
+        (keep if here else leave).append(item)
     config.hook.pytest_deselected(items=leave)
     items[:] = keep
 

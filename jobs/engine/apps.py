@@ -6,3 +6,9 @@ class EngineConfig(AppConfig):
     name = "jobs.engine"
     label = "jobs_engine"
     verbose_name = _("Job engine")
+
+    def ready(self) -> None:
+        from jobs.engine import checks, wakeup
+
+        checks.register_checks()
+        wakeup.connect_signals()

@@ -1,0 +1,232 @@
+"""Runs one claimed job in the calling thread and says how it ended."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess as programs
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.db import connections
+
+from jobs.engine.conf import config
+from jobs.engine.lifecycle import Job
+from jobs.engine.progress import Progress
+from jobs.engine.retry import (
+    Cancelled,
+    Decision,
+    Failed,
+    Released,
+    Snooze,
+    Stopped,
+    TimedOut,
+    decide,
+)
+from jobs.engine.text import clean_traceback, words_of
+
+SECONDS_TO_DIE = 2.0
+
+
+class Run:
+    """One attempt at a job, as its handler sees it."""
+
+    def __init__(
+        self, job: Job, *, lease_ends: float, on_report: Callable[[], None] = lambda: None
+    ):
+        self.job = job
+        self.progress = Progress(job)
+        self.lease_ends = lease_ends
+        """Until when, on this process's monotonic clock, the claim is safely ours."""
+        self.time_limit = float("inf")
+        self._began = 0.0
+        self._on_report = on_report
+        self._lock = threading.RLock()
+        self._stopped: Stopped | None = None
+        self._stopped_at = 0.0
+        self._thread: int | None = None
+        self._processes: set[programs.Popen[bytes]] = set()
+
+    # For handlers.
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first start of this job."""
+        return self.job.attempts
+
+    def report(self, percent: float | None = None, **details: Any) -> None:
+        """Say how far it is: `percent`, or `done` of `total`, and `step` in words.
+
+        Never touches the database, so it is cheap to call often. Raises like `check`.
+        """
+        self.check()
+        self.progress.put(percent, **details)
+        self._on_report()
+
+    def check(self) -> None:
+        """Raise Cancelled, TimedOut, Released or Lost when this run is to end."""
+        if self._stopped is not None:
+            raise self._stopped
+
+    def subprocess(self, argv: Sequence[str], **options: Any) -> "programs.Popen[bytes]":
+        """Start a program in a process group of its own, which dies with this run.
+
+        Options are those of subprocess.Popen. Raises like `check`, and OSError.
+        """
+        with self._lock:
+            self.check()
+            self._forget_ended_programs()
+            process = programs.Popen(argv, **options, start_new_session=True)
+            self._processes.add(process)
+        return process
+
+    # For the worker.
+
+    @property
+    def stopped(self) -> Stopped | None:
+        return self._stopped
+
+    @property
+    def stopped_at(self) -> float:
+        """When it was asked to stop, on the monotonic clock."""
+        return self._stopped_at
+
+    @property
+    def in_handler(self) -> bool:
+        return self._thread is not None
+
+    def stop(self, reason: Stopped) -> None:
+        """Ask the run to end: programs get SIGTERM, `check` raises. The first reason stands."""
+        with self._lock:
+            if self._stopped is None:
+                self._stopped = reason
+                self._stopped_at = time.monotonic()
+                self._signal_programs(signal.SIGTERM)
+            if isinstance(reason, TimedOut):
+                self._interrupt()
+
+    def kill_stragglers(self) -> None:
+        """SIGKILL the programs that outlived SIGTERM by some seconds."""
+        with self._lock:
+            if self._stopped and time.monotonic() - self._stopped_at > SECONDS_TO_DIE:
+                self._signal_programs(signal.SIGKILL)
+
+    @contextlib.contextmanager
+    def handling(self) -> Iterator[None]:
+        """The time in which the calling thread belongs to the handler."""
+        with self._lock:
+            self._thread = threading.get_ident()
+            self._began = time.monotonic()
+            self.time_limit = self._began + self.job.max_running_seconds
+        try:
+            yield
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """The handler is out: nothing may be raised in its thread, none of its programs lives on."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
+            self._signal_programs(signal.SIGKILL)
+            ended, self._processes = self._processes, set()
+        for program in ended:
+            program.wait()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began if self._began else 0.0
+
+    def _interrupt(self) -> None:
+        if self._thread is not None:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(self._thread), ctypes.py_object(type(self._stopped))
+            )
+
+    def _forget_ended_programs(self) -> None:
+        """Drop programs that ended, with what they left behind, before their number is reused."""
+        ended = {program for program in self._processes if program.returncode is not None}
+        for program in ended:
+            self._signal(program, signal.SIGKILL)
+        self._processes -= ended
+
+    def _signal_programs(self, number: signal.Signals) -> None:
+        for program in self._processes:
+            self._signal(program, number)
+
+    @staticmethod
+    def _signal(program: "programs.Popen[bytes]", number: signal.Signals) -> None:
+        # The group may outlive the program that led it, so it is signalled in any case.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(program.pid, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended: the verb to write, and what goes with it."""
+
+    run: Run
+    decision: Decision
+    result: Any = None
+    entry: dict[str, Any] = field(default_factory=dict)
+
+
+def execute(run: Run) -> Outcome:
+    """Perform the job; every way in which a handler can end comes back as an Outcome."""
+    try:
+        run.check()
+        with run.handling():
+            result = run.job.perform(run)
+        return Outcome(run, Decision("complete"), result)
+    except BaseException as error:
+        run.leave()
+        return outcome_of(run, error)
+    finally:
+        give_connections_back()
+
+
+def give_connections_back() -> None:
+    """Close this thread's connections, which returns them to the pool where there is one."""
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close()
+
+
+def outcome_of(run: Run, error: BaseException) -> Outcome:
+    """What follows from an error; a run that was asked to stop ended for that reason."""
+    cause = run.stopped or error
+    settings = config()
+    decision = decide(
+        cause,
+        attempt=run.job.attempts,
+        max_attempts=run.job.max_attempts,
+        base=settings.backoff_base,
+        cap=settings.backoff_cap_seconds,
+    )
+    return Outcome(run, decision, entry=_entry(run, cause, error))
+
+
+def _entry(run: Run, cause: BaseException, error: BaseException) -> dict[str, Any]:
+    started = run.job.started_at
+    told = isinstance(cause, (Failed, Stopped))
+    message = words_of(cause) if told else f"{type(cause).__name__}: {words_of(cause)}"
+    return run.job.log_entry(
+        _OUTCOMES.get(type(cause), "failed"),
+        ended_at=started + timedelta(seconds=run.seconds) if started else None,
+        error_class=f"{type(error).__module__}.{type(error).__qualname__}",
+        message=message,
+        traceback="" if isinstance(error, Stopped) else clean_traceback(error),
+    )
+
+
+_OUTCOMES: dict[type[BaseException], str] = {
+    Cancelled: "cancelled",
+    Released: "released",
+    Snooze: "snoozed",
+    TimedOut: "timed out",
+}

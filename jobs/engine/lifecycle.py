@@ -1,0 +1,346 @@
+"""The state machine: every change of a job's status is in this file."""
+
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Self, TypeVar
+
+from django.db import IntegrityError, models, router, transaction
+from django.db.models import F, Q
+from django.db.models.functions import Now
+from django.dispatch import Signal
+from django.utils.translation import gettext_lazy as _
+
+from jobs.engine.row import ACTIVE, OVER, JobRow, Status
+
+# Sent inside the transaction that makes them true, with `kind` and `using`.
+wanted = Signal()  # a worker of this kind has something to do
+changed = Signal()  # a page that shows this kind has something to read
+
+UNCLAIMED: Mapping[str, Any] = {"claim": None, "lease_until": None}
+
+
+class LostClaim(Exception):
+    """The row is not, or no longer, in the state and under the claim that the verb is about."""
+
+
+class Refused(Exception):
+    """A person's wish that the state of things forbids; the message says why."""
+
+
+J = TypeVar("J", bound="Job")
+
+
+class JobQuerySet(models.QuerySet[J]):
+    """The verbs that concern many rows."""
+
+    _db: str | None
+
+    def ready(self) -> Self:
+        """Due rows in the order in which they are claimed."""
+        return self.filter(status=Status.PENDING, due=True).order_by("-rank", "run_at", "id")
+
+    def future(self) -> Self:
+        return self.filter(status=Status.PENDING, due=False).order_by("run_at")
+
+    def ripe(self) -> Self:
+        """Rows whose time has come and that no claim sees yet."""
+        return self.future().filter(run_at__lte=Now())
+
+    def expired(self) -> Self:
+        return self.filter(status=Status.RUNNING, lease_until__lt=Now())
+
+    def over(self) -> Self:
+        return self.filter(status__in=OVER)
+
+    def enqueue(self, **columns: Any) -> J:
+        """Insert one pending job in the caller's transaction.
+
+        `run_at` puts it off. With `unique_key`, an equal pending or running job is returned in
+        place of a new one, its `duplicate` true.
+        """
+        job = self.model(**self._born(columns))
+        using = self._writes_to()
+        try:
+            with transaction.atomic(using=using):
+                job.save(force_insert=True, using=using)
+        except IntegrityError:
+            equal = self.using(using).filter(unique_key=job.unique_key, status__in=ACTIVE).first()
+            if job.unique_key is None or equal is None:
+                raise
+            equal.duplicate = True
+            return equal
+        wanted.send(self.model, kind=self.model.kind, using=using)
+        return job
+
+    def enqueue_many(self, rows: Iterable[Mapping[str, Any]]) -> list[J]:
+        """Insert pending jobs, 1,000 to a statement, in the caller's transaction."""
+        jobs = [self.model(**self._born(columns)) for columns in rows]
+        using = self._writes_to()
+        self.using(using).bulk_create(jobs, batch_size=1000)
+        if jobs:
+            wanted.send(self.model, kind=self.model.kind, using=using)
+        return jobs
+
+    def _writes_to(self) -> str:
+        return self.db if self._db else router.db_for_write(self.model)
+
+    def _born(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        born = {**self.model.defaults, **columns}
+        born.update(rank=born.get("priority", 0), due=born.get("run_at") is None)
+        if born["due"]:
+            born.pop("run_at", None)
+        return born
+
+    def mature(self, limit: int = 1000) -> int:
+        """Make rows claimable whose time has come; returns how many."""
+        batch = self.ripe().values("pk")[:limit]
+        return self.filter(
+            pk__in=list(batch.values_list("pk", flat=True)), status=Status.PENDING
+        ).update(due=True)
+
+    def claim(self, limit: int, *, worker: str, lease_seconds: float) -> list[J]:
+        """Claim up to `limit` due jobs, most urgent and then oldest first; may return fewer."""
+        claim = uuid.uuid4()
+        with transaction.atomic(using=self.db):
+            picked: list[Any] = list(
+                self.ready().select_for_update(skip_locked=True).annotate(now=Now())[:limit]
+            )
+            if not picked:
+                return []
+            now: datetime = picked[0].now
+            fields: dict[str, Any] = {
+                "claim": claim,
+                "lease_until": now + timedelta(seconds=lease_seconds),
+                "worker": worker,
+                "started_at": now,
+                **self.model.blank_progress(),
+            }
+            taken = self.filter(pk__in=[job.pk for job in picked], status=Status.PENDING).update(
+                status=Status.RUNNING, attempts=F("attempts") + 1, error_message="", **fields
+            )
+            if taken != len(picked):
+                raise LostClaim(f"{taken} of {len(picked)} rows were still pending")
+            changed.send(self.model, kind=self.model.kind, using=self.db)
+        for job in picked:
+            job._remember(Status.RUNNING, attempts=job.attempts + 1, **fields)
+        return picked
+
+    def renew(
+        self, claims: Mapping[uuid.UUID, uuid.UUID], *, lease_seconds: float
+    ) -> set[uuid.UUID]:
+        """Extend the leases of {id: claim} in one statement; returns the ids that are lost."""
+        ours = self.filter(
+            status=Status.RUNNING, pk__in=list(claims), claim__in=set(claims.values())
+        )
+        renewed = ours.update(lease_until=Now() + timedelta(seconds=lease_seconds))
+        if renewed == len(claims):
+            return set()
+        held = dict(ours.values_list("pk", "claim"))
+        return {pk for pk, claim in claims.items() if held.get(pk) != claim}
+
+    def cancel_requests(self, claims: Mapping[uuid.UUID, uuid.UUID]) -> set[uuid.UUID]:
+        """The ids among {id: claim} whose cancelling was asked for."""
+        asked = self.filter(
+            status=Status.RUNNING, pk__in=list(claims), cancel_requested_at__isnull=False
+        )
+        return {pk for pk, claim in asked.values_list("pk", "claim") if claims[pk] == claim}
+
+    def complete_all(self, jobs: Sequence[J]) -> None:
+        """Complete jobs that have no follow-up work; raises LostClaim unless all of them were ours."""
+        by_claim: dict[uuid.UUID | None, list[uuid.UUID]] = {}
+        for job in jobs:
+            by_claim.setdefault(job.claim, []).append(job.pk)
+        for claim, ids in by_claim.items():
+            done = self.filter(pk__in=ids, status=Status.RUNNING, claim=claim).update(
+                status=Status.COMPLETED, completed_at=Now(), progress_pct=100, **UNCLAIMED
+            )
+            if done != len(ids):
+                raise LostClaim(f"{len(ids) - done} of {len(ids)} claims were lost")
+        changed.send(self.model, kind=self.model.kind, using=self.db)
+
+    def rescue(self, *, dead: Collection[str] = (), limit: int = 100) -> list[J]:
+        """End the attempts whose lease passed or whose worker is in `dead`; returns these jobs."""
+        lost = Q(lease_until__lt=Now()) | Q(worker__in=dead)
+        with transaction.atomic(using=self.db):
+            rows = self.filter(lost, status=Status.RUNNING).annotate(now=Now())
+            jobs: list[Any] = list(rows.select_for_update(skip_locked=True)[:limit])
+            return [job for job in jobs if job._rescue(lost)]
+
+
+class Job(JobRow):
+    """One piece of work: a row that is the truth about it. Kinds inherit this and `Job.Meta`."""
+
+    objects = JobQuerySet.as_manager()
+
+    duplicate = False
+    """True on the job that `enqueue` returned in place of a new one with the same key."""
+
+    class Meta(JobRow.Meta):
+        abstract = True
+
+    def complete(self, result: Any = None) -> None:
+        """running → completed, with the kind's follow-up work, in one transaction."""
+        with transaction.atomic(using=self._state.db):
+            self._move(Status.COMPLETED, completed_at=Now(), progress_pct=100, **UNCLAIMED)
+            columns = self.on_completed(result)
+            if columns:
+                self._rows().filter(pk=self.pk, status=Status.COMPLETED).update(**columns)
+
+    def report(self, **columns: Any) -> None:
+        """running → running: progress columns only."""
+        self._move(Status.RUNNING, **columns)
+
+    def retry_later(self, delay: float, entry: Mapping[str, Any]) -> None:
+        """running → pending, due in `delay` seconds; the attempt stays spent."""
+        self._move(
+            Status.PENDING,
+            error_message=entry["message"],
+            **self._later(delay),
+            **self._logged(entry),
+            **self.blank_progress(),
+        )
+
+    def fail(self, entry: Mapping[str, Any]) -> None:
+        """running → failed."""
+        self._move(
+            Status.FAILED,
+            error_message=entry["message"],
+            completed_at=Now(),
+            **self._logged(entry),
+            **UNCLAIMED,
+        )
+
+    def cancelled(self, entry: Mapping[str, Any]) -> None:
+        """running and asked → cancelled."""
+        self._move(Status.CANCELLED, completed_at=Now(), **self._logged(entry), **UNCLAIMED)
+
+    def release(self, entry: Mapping[str, Any]) -> None:
+        """running → pending now, the attempt handed back; cancelled when that was asked."""
+        self._hand_back(self._later(0), entry)
+
+    def snooze(self, delay: float, entry: Mapping[str, Any]) -> None:
+        """running → pending in `delay` seconds, the attempt handed back."""
+        self._hand_back(self._later(delay), entry)
+
+    def cancel(self) -> Status:
+        """pending → cancelled, running → asked; returns the status after it, raises Refused."""
+        mine = self._rows().filter(pk=self.pk)
+        ended = {"status": Status.CANCELLED, "completed_at": Now(), "cancel_requested_at": Now()}
+        with transaction.atomic(using=self._state.db):
+            if mine.filter(status=Status.PENDING).update(**ended):
+                self._tell(changed)
+                return Status.CANCELLED
+            if mine.filter(status=Status.RUNNING).update(cancel_requested_at=Now()):
+                self._tell(changed)
+                self._tell(wanted)
+                return Status.RUNNING
+        raise Refused(_("This job is over already: there is nothing to cancel."))
+
+    def requeue(self) -> None:
+        """failed, cancelled → pending with all attempts ahead and the history kept; raises Refused."""
+        self.check_requeue()
+        again = self._rows().filter(pk=self.pk, status__in=[Status.FAILED, Status.CANCELLED])
+        fresh = {
+            "attempts": 0,
+            "error_message": "",
+            "completed_at": None,
+            "cancel_requested_at": None,
+        }
+        try:
+            with transaction.atomic(using=self._state.db):
+                moved = again.update(
+                    status=Status.PENDING, run_at=Now(), due=True, **fresh, **self.blank_progress()
+                )
+                if not moved:
+                    raise Refused(_("Only a failed or cancelled job can be run again."))
+                self._tell(changed)
+                self._tell(wanted)
+        except IntegrityError:
+            raise Refused(_("The same work is already waiting or running.")) from None
+
+    def _rows(self) -> JobQuerySet[Self]:
+        queryset: JobQuerySet[Self] = type(self)._base_manager.using(self._state.db)  # type: ignore[assignment]
+        return queryset
+
+    def _move(self, to: Status, *, among: Q | None = None, **columns: Any) -> None:
+        """The one way out of `running`: on primary key, status and claim; demands one row."""
+        mine = self._rows().filter(
+            among or Q(), pk=self.pk, status=Status.RUNNING, claim=self.claim
+        )
+        with transaction.atomic(using=self._state.db):
+            if mine.update(status=to, **columns) != 1:
+                raise LostClaim(f"{self} is not ours any more")
+            self._tell(changed)
+            if to is Status.PENDING:
+                self._tell(wanted)
+
+    def _hand_back(self, later: Mapping[str, Any], entry: Mapping[str, Any]) -> None:
+        asked = Q(cancel_requested_at__isnull=False)
+        try:
+            self._move(
+                Status.PENDING,
+                among=~asked,
+                attempts=self.attempts - 1,
+                **later,
+                **self.blank_progress(),
+            )
+        except LostClaim:
+            self._move(
+                Status.CANCELLED,
+                among=asked,
+                completed_at=Now(),
+                **self._logged(entry),
+                **UNCLAIMED,
+            )
+
+    def _rescue(self, lost: Q) -> bool:
+        entry = self.log_entry("worker lost", ended_at=self.now)  # type: ignore[attr-defined]
+        entry["message"] = "The worker was lost."
+        over: dict[str, Any] = {"completed_at": Now(), **self._logged(entry), **UNCLAIMED}
+        try:
+            if self.cancel_requested_at:
+                self._move(Status.CANCELLED, among=lost, **over)
+            elif self.attempts >= self.max_attempts:
+                self._move(Status.FAILED, among=lost, error_message=entry["message"], **over)
+            else:
+                self._move(
+                    Status.PENDING,
+                    among=lost,
+                    error_message=entry["message"],
+                    **self._later(0),
+                    **self._logged(entry),
+                    **self.blank_progress(),
+                )
+        except LostClaim:
+            return False
+        return True
+
+    @staticmethod
+    def _later(delay: float) -> dict[str, Any]:
+        return {"run_at": Now() + timedelta(seconds=delay), "due": delay <= 0, **UNCLAIMED}
+
+    def _logged(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        return {"attempt_log": [*self.attempt_log, dict(entry)]}
+
+    def log_entry(self, outcome: str, *, ended_at: datetime | None, **more: str) -> dict[str, Any]:
+        """One line of the attempt log; times in ISO 8601, of the database's clock."""
+        return {
+            "number": self.attempts,
+            "worker": self.worker,
+            "started_at": self.started_at.isoformat() if self.started_at else None,
+            "ended_at": ended_at.isoformat() if ended_at else None,
+            "outcome": outcome,
+            "error_class": "",
+            "message": "",
+            "traceback": "",
+            **more,
+        }
+
+    def _tell(self, signal: Signal) -> None:
+        signal.send(type(self), kind=self.kind, using=self._state.db)
+
+    def _remember(self, status: Status, **columns: Any) -> None:
+        self.status = status
+        for name, value in columns.items():
+            setattr(self, name, value)

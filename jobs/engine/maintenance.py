@@ -1,0 +1,126 @@
+"""What keeps the tables right: one look at them, rescue, and rows whose time has come."""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import connections, transaction
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+from django.utils.dateparse import parse_datetime
+
+from jobs.engine import identity
+from jobs.engine.lifecycle import Job
+
+logger = logging.getLogger(__name__)
+
+# A sweep that had to wait this long for the database lets others renew their leases first.
+LONG_WAIT = 0.5
+SECOND_LOOK = 1.0
+
+Kind = type[Job]
+
+
+@dataclass(slots=True)
+class Sight:
+    """What one look at the tables of some kinds showed."""
+
+    due: set[Kind] = field(default_factory=set)
+    ripe: set[Kind] = field(default_factory=set)
+    expired: set[Kind] = field(default_factory=set)
+    next_in: float | None = None
+    """Seconds until the next future row is due, on the database's clock."""
+
+
+def look(kinds: Sequence[Kind], *, using: str) -> Sight:
+    """See what there is to do, for all kinds in one statement that only reads."""
+    connection = connections[using]
+    parts, parameters = [], []
+
+    def add(template: str, rows: QuerySet[Any]) -> None:
+        sql, values = rows.query.get_compiler(connection=connection).as_sql()
+        parts.append(template.format(sql))
+        parameters.extend(values)
+
+    for kind in kinds:
+        rows = kind.objects.using(using)
+        add("EXISTS ({})", rows.ready().order_by().values("pk"))
+        add("EXISTS ({})", rows.ripe().order_by().values("pk"))
+        add("EXISTS ({})", rows.expired().values("pk"))
+        add("({})", rows.future().values("run_at")[:1])
+    compiler = kinds[0].objects.all().query.get_compiler(connection=connection)
+    now_sql, now_values = compiler.compile(Now())
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {', '.join([now_sql, *parts])}", [*now_values, *parameters])
+        now, *values = cursor.fetchone()
+    return _sight(kinds, _moment(now), values)
+
+
+def _sight(kinds: Sequence[Kind], now: datetime, values: Sequence[Any]) -> Sight:
+    sight = Sight()
+    for index, kind in enumerate(kinds):
+        due, ripe, expired, next_at = values[index * 4 : index * 4 + 4]
+        for flag, kinds_seen in ((due, sight.due), (ripe, sight.ripe), (expired, sight.expired)):
+            if flag:
+                kinds_seen.add(kind)
+        if next_at is not None:
+            wait = max(0.0, (_moment(next_at) - now).total_seconds())
+            sight.next_in = wait if sight.next_in is None else min(wait, sight.next_in)
+    return sight
+
+
+def _moment(value: Any) -> datetime:
+    """A time as the database's driver gives it: SQLite has text."""
+    moment = parse_datetime(value) if isinstance(value, str) else value
+    if not isinstance(moment, datetime):
+        raise TypeError(f"not a time: {value!r}")
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def rescue_dead(kind: Kind) -> list[Job]:
+    """Rescue at once what ran in processes of this machine that are dead."""
+    prefix = identity.machine_prefix()
+    if prefix is None:
+        return []
+    running = kind.objects.filter(status="running", worker__startswith=prefix)
+    dead = [
+        worker
+        for worker in running.values_list("worker", flat=True).distinct()
+        if identity.is_dead(worker)
+    ]
+    return _told(kind.objects.rescue(dead=dead)) if dead else []
+
+
+class Sweeper:
+    """Rescues rows whose lease passed, after a second look.
+
+    One long writer can keep every heartbeat of an SQLite database waiting, and a paused machine
+    wakes with all leases passed. Those who still live renew within a moment, so nobody is taken
+    for dead on the first sight, nor right after the database itself kept us waiting.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[Kind, float] = {}
+
+    def sweep(self, kind: Kind, *, expired: bool) -> list[Job]:
+        """Rescue, if `kind` has had expired rows for a second; returns the jobs."""
+        now = time.monotonic()
+        if not expired:
+            self._seen.pop(kind, None)
+            return []
+        if now - self._seen.setdefault(kind, now) < SECOND_LOOK:
+            return []
+        with transaction.atomic(using=kind.objects.db):
+            if time.monotonic() - now > LONG_WAIT:
+                self._seen.pop(kind)
+                return []
+            return _told(kind.objects.rescue())
+
+
+def _told(jobs: Sequence[Job]) -> list[Job]:
+    for job in jobs:
+        logger.warning("%s: worker %s was lost in attempt %d", job, job.worker, job.attempts)
+    return list(jobs)

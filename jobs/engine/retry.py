@@ -1,0 +1,89 @@
+"""When a job runs again, and the exceptions by which a handler has a say in it. Pure."""
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+
+class Failed(Exception):
+    """This attempt failed for a reason that is told to a person as it stands."""
+
+
+class Permanent(Failed):
+    """Trying again cannot cure it: the job fails now."""
+
+
+class RetryAfter(Failed):
+    """The other side said when to come back. Spends an attempt."""
+
+    def __init__(self, seconds: float, reason: str = "") -> None:
+        super().__init__(reason or f"Asked to come back in {seconds:g} seconds.")
+        self.seconds = max(0.0, seconds)
+
+
+class Snooze(Exception):
+    """Not now: run again in `seconds`. Spends no attempt."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"Snoozed for {seconds:g} seconds.")
+        self.seconds = max(0.0, seconds)
+
+
+class Stopped(BaseException):
+    """The run is asked to end. Not an Exception, so that a handler's own `except` lets it pass."""
+
+
+class Cancelled(Stopped):
+    """A person cancelled the job."""
+
+
+class TimedOut(Stopped):
+    """The job ran longer than it may."""
+
+
+class Released(Stopped):
+    """The worker is leaving; the job goes back as if this attempt had not been."""
+
+
+class Lost(Stopped):
+    """Another attempt owns the row, or the row is gone: this run's word counts no more."""
+
+
+Verb = Literal["complete", "retry_later", "fail", "snooze", "cancelled", "release", "drop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The verb that ends an attempt, and after how many seconds the job is due again."""
+
+    verb: Verb
+    delay: float = 0
+
+
+def backoff(attempt: int, *, base: float, cap: float, jitter: float = 0.1) -> float:
+    """Seconds to wait after attempt number `attempt`: base^attempt up to `cap`, ± `jitter`."""
+    # The exponent is bounded before the power is taken, so that it cannot overflow.
+    wait = min(cap, base ** min(attempt, 40)) if base > 1 else min(cap, base)
+    return wait * random.uniform(1 - jitter, 1 + jitter)  # noqa: S311
+
+
+def decide(
+    error: BaseException, *, attempt: int, max_attempts: int, base: float, cap: float
+) -> Decision:
+    """What follows from how a handler ended."""
+    match error:
+        case Lost():
+            return Decision("drop")
+        case Cancelled():
+            return Decision("cancelled")
+        case Released():
+            return Decision("release")
+        case Snooze():
+            return Decision("snooze", error.seconds)
+        case Permanent():
+            return Decision("fail")
+    if attempt >= max_attempts:
+        return Decision("fail")
+    if isinstance(error, RetryAfter):
+        return Decision("retry_later", error.seconds)
+    return Decision("retry_later", backoff(attempt, base=base, cap=cap))

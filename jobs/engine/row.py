@@ -1,0 +1,170 @@
+"""What every job has: its columns, indexes and constraints, and what a kind may say about itself."""
+
+import os
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from django.apps import apps
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+from jobs.engine.conf import config
+
+
+class Status(models.TextChoices):
+    PENDING = "pending", _("pending")
+    RUNNING = "running", _("running")
+    COMPLETED = "completed", _("completed")
+    FAILED = "failed", _("failed")
+    CANCELLED = "cancelled", _("cancelled")
+
+
+ACTIVE = (Status.PENDING, Status.RUNNING)
+OVER = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
+
+
+def uuid7() -> uuid.UUID:
+    """A UUID of version 7 (RFC 9562): milliseconds since 1970, then 74 random bits."""
+    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10))
+    value = value & ~(0xF << 76) & ~(0x3 << 62) | 0x7 << 76 | 0x2 << 62
+    return uuid.UUID(int=value)
+
+
+def default_max_attempts() -> int:
+    return config().max_attempts
+
+
+def default_max_running_seconds() -> float:
+    return config().max_running_seconds
+
+
+class JobRow(models.Model):
+    """One piece of work: a row that is the truth about it. Kinds inherit this and `Job.Meta`."""
+
+    kind: ClassVar[str]
+    """The kind's short name: in seats, options, pauses and addresses."""
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """Columns that `enqueue` fills when the caller does not."""
+    progress_fields: ClassVar[Mapping[str, Any]] = {}
+    """The kind's own progress columns, which `run.report()` may set, and their blank values."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    status = models.CharField(_("status"), max_length=9, choices=Status, default=Status.PENDING)
+    priority = models.SmallIntegerField(_("priority"), default=0)
+    rank = models.SmallIntegerField(default=0, editable=False)
+    run_at = models.DateTimeField(_("run at"), db_default=Now())
+    due = models.BooleanField(default=True, editable=False)
+    attempts = models.PositiveSmallIntegerField(_("attempts"), default=0)
+    max_attempts = models.PositiveSmallIntegerField(
+        _("attempts allowed"), default=default_max_attempts
+    )
+    max_running_seconds = models.FloatField(
+        _("seconds allowed"), default=default_max_running_seconds
+    )
+    progress_pct = models.SmallIntegerField(_("percent"), default=0)
+    progress_step = models.CharField(_("step"), max_length=200, blank=True, default="")
+    progress_done = models.BigIntegerField(_("done"), null=True, blank=True)
+    progress_total = models.BigIntegerField(_("of"), null=True, blank=True)
+    error_message = models.TextField(_("error"), blank=True, default="")
+    attempt_log = models.JSONField(_("attempts that did not complete"), blank=True, default=list)
+    claim = models.UUIDField(null=True, blank=True, editable=False)
+    lease_until = models.DateTimeField(_("lease until"), null=True, blank=True, editable=False)
+    worker = models.CharField(_("worker"), max_length=200, blank=True, default="", editable=False)
+    cancel_requested_at = models.DateTimeField(_("cancel asked"), null=True, blank=True)
+    # NULL, because any number of jobs may have no key, but only one the key "".
+    unique_key = models.CharField(max_length=300, null=True, blank=True, editable=False)  # noqa: DJ001
+    concurrency_key = models.CharField(max_length=300, blank=True, default="", editable=False)
+    created_at = models.DateTimeField(_("created"), db_default=Now(), editable=False)
+    started_at = models.DateTimeField(_("started"), null=True, blank=True)
+    completed_at = models.DateTimeField(_("ended"), null=True, blank=True)
+
+    class Meta:
+        abstract = True
+        indexes = [
+            models.Index(
+                fields=["-rank", "run_at", "id"],
+                condition=Q(status="pending", due=True),
+                name="%(app_label)s_%(class)s_ready",
+            ),
+            models.Index(
+                fields=["run_at"],
+                condition=Q(status="pending", due=False),
+                name="%(app_label)s_%(class)s_future",
+            ),
+            models.Index(
+                fields=["id"], condition=Q(status="running"), name="%(app_label)s_%(class)s_run"
+            ),
+            models.Index(
+                fields=["completed_at"],
+                condition=Q(status__in=["completed", "failed", "cancelled"]),
+                name="%(app_label)s_%(class)s_over",
+            ),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["unique_key"],
+                condition=Q(status__in=["pending", "running"]),
+                name="%(app_label)s_%(class)s_key",
+            ),
+            models.CheckConstraint(
+                condition=Q(status="running", claim__isnull=False, lease_until__isnull=False)
+                | Q(~Q(status="running"), claim__isnull=True, lease_until__isnull=True),
+                name="%(app_label)s_%(class)s_claim",
+            ),
+            models.CheckConstraint(
+                condition=Q(progress_pct__gte=0, progress_pct__lte=100),
+                name="%(app_label)s_%(class)s_percent",
+            ),
+            models.CheckConstraint(
+                condition=Q(status__in=["pending", "running", "completed", "failed", "cancelled"]),
+                name="%(app_label)s_%(class)s_status",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.pk}"
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in OVER
+
+    # What a kind writes itself.
+
+    def perform(self, run: Any) -> Any:
+        """Do the work; safe to run twice. `run` is a `jobs.engine.execution.Run`."""
+        raise NotImplementedError
+
+    def on_completed(self, result: Any) -> Mapping[str, Any]:
+        """Follow-up work in the completing transaction; returns the kind's own columns to set."""
+        return {}
+
+    def discard(self, result: Any) -> None:
+        """Clean up a result of `perform` whose attempt could not be completed."""
+
+    def check_requeue(self) -> None:
+        """Raise Refused if this ended job must not run again."""
+
+    # The kind as a whole.
+
+    @classmethod
+    def kinds(cls) -> "list[type[Self]]":
+        """Every installed kind."""
+        return [model for model in apps.get_models() if issubclass(model, cls)]
+
+    @classmethod
+    def blank_progress(cls) -> dict[str, Any]:
+        blank = {
+            "progress_pct": 0,
+            "progress_step": "",
+            "progress_done": None,
+            "progress_total": None,
+        }
+        return blank | dict(cls.progress_fields)
+
+    @classmethod
+    def has_follow_up(cls) -> bool:
+        return cls.on_completed is not JobRow.on_completed

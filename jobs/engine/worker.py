@@ -1,0 +1,217 @@
+"""The worker: seats, dispatch and drain. No SQL and no status here."""
+
+import logging
+import queue
+import random
+import time
+from collections.abc import Mapping, Sequence
+
+from jobs.engine import identity, maintenance
+from jobs.engine.beat import Beat
+from jobs.engine.conf import Config, config
+from jobs.engine.execution import Run, give_connections_back, outcome_of
+from jobs.engine.finishing import Finisher
+from jobs.engine.lifecycle import Job, LostClaim
+from jobs.engine.maintenance import Sight, Sweeper
+from jobs.engine.retry import Released
+from jobs.engine.running import Running
+from jobs.engine.seats import Seats
+from jobs.engine.wakeup import Waker, channel_of
+from jobs.engine.weather import SICK, Weather
+
+logger = logging.getLogger(__name__)
+
+EXIT_RETIRED = 75  # EX_TEMPFAIL of sysexits.h: start me again
+SECONDS_TO_UNWIND = 2.0
+
+Kind = type[Job]
+
+
+class Worker:
+    """Claims jobs of some kinds and runs them on seats until it is stopped."""
+
+    def __init__(
+        self,
+        kinds: Sequence[Kind],
+        *,
+        seats: Mapping[str, int] | None = None,
+        grace_seconds: float | None = None,
+        burst: bool = False,
+        settings: Config | None = None,
+    ) -> None:
+        self._settings = settings or config()
+        self._grace = self._settings.grace_seconds if grace_seconds is None else grace_seconds
+        self._burst = burst
+        self._name = identity.this_worker()
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._stops = 0
+        self._retired = False
+        self._backlog: set[Kind] = set()
+        self._turn = 0
+        self._sweeper = Sweeper()
+        self._weather = Weather("worker")
+        self.running = Running()
+        self.finisher = Finisher(self.running)
+        using = kinds[0].objects.db
+        self._using = using
+        self.beat = Beat(self.running, config=self._settings, using=using, abandon=self._abandon)
+        self.waker = Waker([channel_of(kind.kind) for kind in kinds], self._hint, using=using)
+        self._abandoned = 0
+        self._seats = {kind: self._make_seats(kind, seats or {}) for kind in kinds}
+
+    def _make_seats(self, kind: Kind, given: Mapping[str, int]) -> Seats:
+        number = given.get(kind.kind, self._settings.seats_of(kind.kind))
+        return Seats(kind.kind, number, put=self.finisher.put, freed=self.ring)
+
+    def ring(self) -> None:
+        """Wake the dispatcher. Safe in a signal handler: SimpleQueue.put may interrupt itself."""
+        self._bell.put(None)
+
+    def stop(self) -> None:
+        """Claim nothing more and drain; the second time, release what still runs at once."""
+        self._stops += 1
+        self.ring()
+
+    def run(self) -> int:
+        """Work until stopped (or, in a burst, until nothing is due); returns the exit code."""
+        for thread in (self.finisher, self.beat, self.waker):
+            thread.start()
+        try:
+            self._rescue_first()
+            while not self._stops:
+                self._round()
+        finally:
+            self._drain()
+            give_connections_back()
+        return EXIT_RETIRED if self._retired else 0
+
+    def _hint(self) -> None:
+        self.ring()
+        if len(self.running):
+            self.beat.ring()
+
+    def _rescue_first(self) -> None:
+        """Before the first claim, give back what dead workers left."""
+        while not self._stops:
+            try:
+                for kind in self._seats:
+                    maintenance.rescue_dead(kind)
+                while not self._stops and self._sweep(self._look()):
+                    self._wait(maintenance.SECOND_LOOK)
+                return
+            except SICK as error:
+                self._wait(self._weather.bad(error))
+
+    def _round(self) -> None:
+        """Look, do what there is to do, wait for news."""
+        idle = not len(self.running)
+        try:
+            sight = self._look()
+            self._sweep(sight)
+            for kind in sight.ripe:
+                kind.objects.mature()
+            claimed = self._claim(sight.due | sight.ripe)
+            self._weather.good()
+        except (*SICK, LostClaim) as error:
+            self._wait(self._weather.bad(error))
+            return
+        if self._burst and idle and not claimed and not sight.ripe:
+            self._stops += 1
+            return
+        if not (claimed and self._backlog):
+            self._wait(self._pause(sight))
+
+    def _look(self) -> Sight:
+        return maintenance.look(list(self._seats), using=self._using)
+
+    def _sweep(self, sight: Sight) -> bool:
+        """Rescue what has been expired for a while; True while anything is expired."""
+        if sight.expired and len(self.running):
+            # Our own late heartbeat must not make us rob ourselves.
+            self.beat.renew()
+        for kind in self._seats:
+            self._sweeper.sweep(kind, expired=kind in sight.expired)
+        return bool(sight.expired)
+
+    def _pause(self, sight: Sight) -> float:
+        poll = self._settings.poll_seconds * random.uniform(1.0, 1.1)  # noqa: S311
+        return poll if sight.next_in is None else min(poll, sight.next_in)
+
+    def _wait(self, seconds: float) -> None:
+        try:
+            self._bell.get(timeout=max(0.001, seconds))
+        except queue.Empty:
+            return
+        while not self._bell.empty():
+            self._bell.get()
+
+    def _claim(self, due: set[Kind]) -> int:
+        """Claim for the free seats of each due kind, a different kind first each time."""
+        kinds = list(self._seats)
+        self._turn = (self._turn + 1) % len(kinds)
+        claimed = 0
+        self._backlog.clear()
+        for kind in kinds[self._turn :] + kinds[: self._turn]:
+            if kind in due and not self._stops:
+                claimed += self._claim_kind(kind)
+        return claimed
+
+    def _claim_kind(self, kind: Kind) -> int:
+        seats = self._seats[kind]
+        free = seats.take()
+        jobs: list[Job] = []
+        asked = time.monotonic()
+        try:
+            if free:
+                lease = self._settings.lease_seconds
+                jobs = kind.objects.claim(free, worker=self._name, lease_seconds=lease)
+        finally:
+            seats.give_back(free - len(jobs))
+        for job in jobs:
+            run = Run(
+                job,
+                lease_ends=asked + self._settings.lease_seconds,
+                on_report=self.finisher.poke,
+            )
+            self.running.add(run)
+            seats.start(run)
+        if jobs:
+            self.beat.ring()
+        if free and len(jobs) == free:
+            self._backlog.add(kind)
+        return len(jobs)
+
+    def _abandon(self, run: Run) -> None:
+        """A thread ignores its time limit: end its job without it, and retire after a few."""
+        reason = run.stopped
+        if reason is None or not self._seats[type(run.job)].abandon(run):
+            return
+        self.finisher.put(outcome_of(run, reason))
+        self._abandoned += 1
+        logger.error("%s: its thread does not end; abandoned %d so far", run.job, self._abandoned)
+        if self._abandoned >= self._settings.max_abandoned:
+            self._retired = True
+            self.stop()
+
+    def _drain(self) -> None:
+        """Let jobs finish for the grace period, hand back the rest, write everything."""
+        self.waker.close()
+        deadline = time.monotonic() + self._grace
+        while self._stops < 2 and time.monotonic() < deadline and len(self.running):
+            self.running.wait_until_empty(min(0.2, max(0.0, deadline - time.monotonic())))
+        self._release_all()
+        self.finisher.close()
+        self.finisher.join(timeout=10)
+        self.beat.close()
+        self.beat.join(timeout=5)
+        for seats in self._seats.values():
+            seats.close()
+
+    def _release_all(self) -> None:
+        runs = self.running.all()
+        for run in runs:
+            run.stop(Released("The worker was stopped."))
+        if runs and not self.running.wait_until_empty(SECONDS_TO_UNWIND):
+            for run in self.running.all():
+                run.kill_stragglers()
+                self.finisher.put(outcome_of(run, Released("The worker was stopped.")))

@@ -1,0 +1,336 @@
+"""The state machine, verb by verb, and every pair that it forbids."""
+
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, transaction
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from jobs.engine.lifecycle import Job, LostClaim, Refused
+from jobs.engine.row import Status
+from tests.engine.conftest import age_lease
+from tests.kinds.models import Chain, Probe
+
+pytestmark = pytest.mark.django_db
+
+
+def in_state(status: str) -> Probe:
+    """A job that came into `status` by verbs alone."""
+    job = Probe.objects.enqueue(script="nothing")
+    if status == "pending":
+        return job
+    if status == "cancelled":
+        job.cancel()
+        return job
+    (job,) = Probe.objects.claim(1, worker="w", lease_seconds=30)
+    if status == "completed":
+        job.complete()
+    if status == "failed":
+        job.fail(job.log_entry("failed", ended_at=None, message="no luck"))
+    return job
+
+
+def fresh(job: Job) -> Any:
+    return type(job).objects.get(pk=job.pk)
+
+
+def entry(job: Job) -> dict[str, Any]:
+    return job.log_entry("failed", ended_at=None, message="no luck")
+
+
+WORKER_VERBS: dict[str, Callable[[Probe], Any]] = {
+    "complete": lambda job: job.complete(),
+    "retry_later": lambda job: job.retry_later(5, entry(job)),
+    "fail": lambda job: job.fail(entry(job)),
+    "release": lambda job: job.release(entry(job)),
+    "snooze": lambda job: job.snooze(60, entry(job)),
+    "cancelled": lambda job: job.cancelled(entry(job)),
+    "report": lambda job: job.report(progress_pct=5),
+}
+AFTER = {
+    "complete": "completed",
+    "retry_later": "pending",
+    "fail": "failed",
+    "release": "pending",
+    "snooze": "pending",
+    "cancelled": "cancelled",
+    "report": "running",
+}
+
+
+@pytest.mark.parametrize("verb", WORKER_VERBS)
+def test_a_running_job_moves_by_each_verb_of_its_worker(verb: str) -> None:
+    job = in_state("running")
+
+    WORKER_VERBS[verb](job)
+
+    assert fresh(job).status == AFTER[verb]
+
+
+@pytest.mark.parametrize("verb", WORKER_VERBS)
+@pytest.mark.parametrize("status", ["pending", "completed", "failed", "cancelled"])
+def test_no_verb_of_a_worker_moves_a_job_that_does_not_run(verb: str, status: str) -> None:
+    job = in_state(status)
+    before = Probe.objects.filter(pk=job.pk).values().get()
+
+    with pytest.raises(LostClaim):
+        WORKER_VERBS[verb](job)
+
+    assert Probe.objects.filter(pk=job.pk).values().get() == before
+
+
+@pytest.mark.parametrize("verb", WORKER_VERBS)
+def test_a_lost_claim_can_change_nothing(verb: str) -> None:
+    zombie = in_state("running")
+    age_lease(zombie)
+    Probe.objects.rescue()
+    (newer,) = Probe.objects.claim(1, worker="other", lease_seconds=30)
+    before = Probe.objects.filter(pk=newer.pk).values().get()
+
+    with pytest.raises(LostClaim):
+        WORKER_VERBS[verb](zombie)
+
+    assert Probe.objects.filter(pk=newer.pk).values().get() == before
+
+
+def test_a_claim_starts_an_attempt_from_zero_percent() -> None:
+    job = Probe.objects.enqueue()
+    Probe.objects.filter(pk=job.pk).update(progress_pct=43, progress_step="half", lines=7)
+
+    (claimed,) = Probe.objects.claim(5, worker="me", lease_seconds=30)
+
+    row = fresh(job)
+    assert (row.status, row.attempts, row.worker, row.progress_pct) == ("running", 1, "me", 0)
+    assert (row.progress_step, row.lines) == ("", None)
+    assert row.claim == claimed.claim
+    assert row.lease_until == row.started_at + timedelta(seconds=30)
+    assert (claimed.status, claimed.attempts, claimed.started_at) == ("running", 1, row.started_at)
+
+
+def test_each_claim_is_a_fresh_one() -> None:
+    job = in_state("running")
+    job.release(entry(job))
+
+    (again,) = Probe.objects.claim(1, worker="w", lease_seconds=30)
+
+    assert again.claim != job.claim
+    assert again.attempts == 1
+
+
+def test_claims_follow_priority_then_time_then_age() -> None:
+    late = Probe.objects.enqueue(argument="late")
+    Probe.objects.filter(pk=late.pk).update(run_at=Now() + timedelta(seconds=5))
+    first = Probe.objects.enqueue(argument="first")
+    second = Probe.objects.enqueue(argument="second")
+    Probe.objects.filter(pk__in=[first.pk, second.pk]).update(run_at=first.run_at)
+    urgent = Probe.objects.enqueue(argument="urgent", priority=10)
+
+    order = [job.pk for job in Probe.objects.claim(9, worker="w", lease_seconds=30)]
+
+    assert order == [urgent.pk, first.pk, second.pk, late.pk]
+
+
+def test_a_future_job_is_claimed_only_after_its_time_came() -> None:
+    job = Probe.objects.enqueue(run_at=timezone.now() + timedelta(hours=1))
+    assert Probe.objects.claim(1, worker="w", lease_seconds=30) == []
+    assert Probe.objects.mature() == 0
+
+    Probe.objects.filter(pk=job.pk).update(run_at=Now() - timedelta(seconds=1))
+
+    assert Probe.objects.mature() == 1
+    assert [j.pk for j in Probe.objects.claim(1, worker="w", lease_seconds=30)] == [job.pk]
+
+
+def test_a_retry_keeps_the_attempt_its_log_and_why() -> None:
+    job = in_state("running")
+
+    job.retry_later(5, {**entry(job), "message": "the network was away"})
+
+    row = fresh(job)
+    assert (row.status, row.due, row.attempts) == ("pending", False, 1)
+    assert row.error_message == "the network was away"
+    assert [line["number"] for line in row.attempt_log] == [1]
+    assert row.run_at > row.started_at + timedelta(seconds=4)
+
+
+def test_release_and_snooze_hand_the_attempt_back() -> None:
+    for _ in range(10):
+        (job,) = Probe.objects.claim(1, worker="w", lease_seconds=30) or [in_state("running")]
+        assert job.attempts == 1
+        job.release(entry(job))
+    assert fresh(job).attempts == 0
+    assert fresh(job).attempt_log == []
+
+
+def test_release_of_a_job_that_is_to_be_cancelled_cancels_it() -> None:
+    job = in_state("running")
+    assert Probe.objects.get(pk=job.pk).cancel() == Status.RUNNING
+
+    job.release(entry(job))
+
+    assert fresh(job).status == "cancelled"
+
+
+def test_rescue_gives_an_expired_job_back_at_once_and_says_why() -> None:
+    job = in_state("running")
+    age_lease(job)
+
+    (rescued,) = Probe.objects.rescue()
+
+    row = fresh(job)
+    assert rescued.pk == job.pk
+    assert (row.status, row.due, row.attempts, row.progress_pct) == ("pending", True, 1, 0)
+    assert row.attempt_log[-1]["outcome"] == "worker lost"
+
+
+def test_rescue_fails_a_job_without_attempts_and_cancels_one_that_was_to_be_cancelled() -> None:
+    spent, asked = in_state("running"), in_state("running")
+    Probe.objects.filter(pk=spent.pk).update(max_attempts=1)
+    Probe.objects.get(pk=asked.pk).cancel()
+    for job in (spent, asked):
+        age_lease(job)
+
+    Probe.objects.rescue()
+
+    assert (fresh(spent).status, fresh(asked).status) == ("failed", "cancelled")
+    assert fresh(spent).error_message
+
+
+def test_rescue_leaves_those_alone_whose_lease_holds() -> None:
+    job = in_state("running")
+
+    assert Probe.objects.rescue() == []
+    assert Probe.objects.rescue(dead=["somebody else"]) == []
+    assert fresh(job).status == "running"
+    assert [j.pk for j in Probe.objects.rescue(dead=["w"])] == [job.pk]
+
+
+def test_renew_tells_which_claims_are_lost() -> None:
+    kept, lost, gone = (in_state("running") for _ in range(3))
+    claims = {job.pk: job.claim for job in (kept, lost, gone)}
+    age_lease(lost)
+    Probe.objects.rescue()
+    Probe.objects.claim(1, worker="other", lease_seconds=30)
+    Probe.objects.filter(pk=gone.pk).delete()
+    age_lease(kept, seconds=1)
+
+    assert Probe.objects.renew(claims, lease_seconds=30) == {lost.pk, gone.pk}
+    assert Probe.objects.expired().count() == 0
+
+
+def test_cancel_of_a_running_job_is_asked_and_of_an_ended_one_refused() -> None:
+    running = in_state("running")
+    assert fresh(running).cancel() == Status.RUNNING
+    assert Probe.objects.cancel_requests({running.pk: running.claim}) == {running.pk}
+    running.complete()
+    assert fresh(running).status == "completed"
+    for status in ("completed", "failed", "cancelled"):
+        with pytest.raises(Refused):
+            in_state(status).cancel()
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled"])
+def test_requeue_starts_over_and_keeps_the_history(status: str) -> None:
+    job = in_state(status)
+    log = fresh(job).attempt_log
+
+    job.requeue()
+
+    row = fresh(job)
+    assert (row.status, row.attempts, row.completed_at, row.error_message) == (
+        "pending",
+        0,
+        None,
+        "",
+    )
+    assert (row.attempt_log, row.cancel_requested_at, row.due) == (log, None, True)
+
+
+@pytest.mark.parametrize("status", ["pending", "running", "completed"])
+def test_requeue_is_refused_for_what_did_not_fail(status: str) -> None:
+    with pytest.raises(Refused):
+        in_state(status).requeue()
+
+
+def test_an_equal_key_returns_the_waiting_or_running_job() -> None:
+    first = Probe.objects.enqueue(unique_key="k")
+    again = Probe.objects.enqueue(unique_key="k")
+    assert again.pk == first.pk
+    assert (first.duplicate, again.duplicate) == (False, True)
+    (running,) = Probe.objects.claim(1, worker="w", lease_seconds=30)
+    assert Probe.objects.enqueue(unique_key="k").pk == first.pk
+    running.complete()
+
+    assert Probe.objects.enqueue(unique_key="k").pk != first.pk
+
+
+def test_requeue_is_refused_while_an_equal_key_is_taken() -> None:
+    old = Probe.objects.enqueue(unique_key="k")
+    old.cancel()
+    Probe.objects.enqueue(unique_key="k")
+
+    with pytest.raises(Refused):
+        old.requeue()
+
+    assert fresh(old).status == "cancelled"
+
+
+def test_follow_up_work_and_completion_are_one() -> None:
+    Chain.objects.enqueue(links=3)
+    (job,) = Chain.objects.claim(1, worker="w", lease_seconds=30)
+
+    job.complete(3)
+
+    assert (fresh(job).status, fresh(job).done, Probe.objects.count()) == (
+        "completed",
+        "chained",
+        3,
+    )
+
+
+def test_failing_follow_up_work_leaves_nothing_behind() -> None:
+    Chain.objects.enqueue()
+    (job,) = Chain.objects.claim(1, worker="w", lease_seconds=30)
+
+    with pytest.raises(ValueError, match="follow-up"):
+        job.complete(-1)
+
+    assert fresh(job).status == "running"
+
+
+def test_a_job_of_a_transaction_that_rolls_back_never_was() -> None:
+    with pytest.raises(RuntimeError), transaction.atomic():
+        Probe.objects.enqueue()
+        raise RuntimeError
+    assert not Probe.objects.exists()
+
+
+def test_enqueue_many_inserts_a_thousand_in_one_statement(
+    django_assert_max_num_queries: Callable[..., Any],
+) -> None:
+    # One INSERT, a NOTIFY on PostgreSQL, and the savepoint around them.
+    with django_assert_max_num_queries(4):
+        Probe.objects.enqueue_many({"argument": str(number)} for number in range(1000))
+    assert Probe.objects.ready().count() == 1000
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"status": "running"},
+        {"claim": uuid.uuid4()},
+        {"lease_until": Now()},
+        {"status": "sleeping"},
+        {"progress_pct": 101},
+        {"progress_pct": -1},
+    ],
+    ids=str,
+)
+def test_the_database_refuses_half_states(columns: dict[str, Any]) -> None:
+    job = in_state("pending")
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Probe.objects.filter(pk=job.pk).update(**columns)
