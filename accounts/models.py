@@ -1,25 +1,29 @@
 """People: an e-mail address signs in, a handle owns repositories in addresses."""
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.contrib.auth.models import PermissionsMixin
-from django.core.exceptions import ValidationError
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import models
-from django.db.models.functions import Lower
+from django.db.models.functions import Lower, Now
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 # First parts of addresses that Forge uses or may come to use itself.
 RESERVED_HANDLES = frozenset(
     """
-    about account accounts admin api assets commits explore export favicon.ico forge help
-    healthz import imports jobs login logout me media metrics new outbox readyz robots.txt
-    search settings setup sign-in sign-out sign-up static user users welcome
+    about account accounts activity admin api assets auth commits dashboard docs explore export
+    exports favicon.ico forge groups healthz help import imports issues jobs login logout mail me
+    media metrics new notifications oauth organizations outbox profile readyz repositories
+    robots.txt search security settings setup sign-in sign-out sign-up static user users webhooks
+    welcome
     """.split()
 )
-HANDLE = re.compile(r"[a-z0-9](?:[a-z0-9]|-(?=[a-z0-9])){0,38}", re.IGNORECASE)
+# ASCII, because without it IGNORECASE lets the Kelvin sign pass as a k.
+HANDLE = re.compile(r"[a-z0-9](?:[a-z0-9]|-(?=[a-z0-9])){0,38}", re.IGNORECASE | re.ASCII)
 
 
 def validate_handle(handle: str) -> None:
@@ -58,8 +62,17 @@ class UserManager(BaseUserManager["User"]):
             **fields,
         )
 
+    def _with_email(self, email: str | None) -> "models.QuerySet[User]":
+        # The database lowers both sides, so that its unique index answers and agrees.
+        email = self.normalize_email(self.model.normalize_username(email or ""))
+        return self.alias(lowered=Lower("email")).filter(lowered=Lower(models.Value(email)))
+
     def get_by_natural_key(self, username: str | None) -> "User":
-        return self.get(email__iexact=username)
+        """The person whom this e-mail address signs in, in whatever case it is written."""
+        return self._with_email(username).get()
+
+    async def aget_by_natural_key(self, username: str | None) -> "User":
+        return await self._with_email(username).aget()
 
 
 class User(AbstractBaseUser, PermissionsMixin):
@@ -86,11 +99,13 @@ class User(AbstractBaseUser, PermissionsMixin):
             models.UniqueConstraint(
                 Lower("email"),
                 name="user_email_unique",
+                violation_error_code="email",
                 violation_error_message=_("Somebody already has this e-mail address."),
             ),
             models.UniqueConstraint(
                 Lower("handle"),
                 name="user_handle_unique",
+                violation_error_code="handle",
                 violation_error_message=_("Somebody already has this handle."),
             ),
         ]
@@ -98,8 +113,45 @@ class User(AbstractBaseUser, PermissionsMixin):
     def __str__(self) -> str:
         return self.handle
 
+    def clean(self) -> None:
+        super().clean()
+        self.email = User.objects.normalize_email(self.email)
+
+    def validate_constraints(self, exclude: Collection[str] | None = None) -> None:
+        """Say at the field, not above the form, that an e-mail address or handle is taken."""
+        try:
+            super().validate_constraints(exclude=exclude)
+        except ValidationError as error:
+            # A constraint on an expression has no field; its code says which one it means.
+            taken = error.error_dict.pop(NON_FIELD_ERRORS, [])
+            for one in taken:
+                error.error_dict.setdefault(str(one.code), []).append(one)
+            raise
+
     def get_full_name(self) -> str:
         return self.handle
 
     def get_short_name(self) -> str:
         return self.handle
+
+
+class SetupToken(models.Model):
+    """The one-time link that makes the first administrator: one row, the newest link.
+
+    Only a hash is kept, so that a copy of the database opens nothing.
+    """
+
+    THE_ONE = 1
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=THE_ONE, editable=False)
+    token_hash = models.CharField(max_length=64)
+    created_at = models.DateTimeField(db_default=Now())
+    used_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=models.Q(id=1), name="setup_token_is_one_row"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.created_at)

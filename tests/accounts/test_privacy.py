@@ -1,0 +1,48 @@
+"""Everything needs a signed-in person, except what is listed here."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+
+OPEN_TO_ALL = {
+    "sign_in",
+    "sign_out",
+    "welcome",
+    "healthz",
+    "repository",  # it shows public ones only; its own tests say so
+    "login",  # the admin's
+    "jsi18n",
+}
+
+
+def patterns(resolver: URLResolver) -> Iterator[URLPattern]:
+    for entry in resolver.url_patterns:
+        if isinstance(entry, URLResolver):
+            yield from patterns(entry)
+        else:
+            yield entry
+
+
+def is_open(pattern: URLPattern) -> bool:
+    callback: Any = pattern.callback
+    return not getattr(callback, "login_required", True)
+
+
+def test_no_other_address_is_open() -> None:
+    found = {str(pattern.name) for pattern in patterns(get_resolver()) if is_open(pattern)}
+
+    assert found <= OPEN_TO_ALL
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", ["/", "/import", "/jobs"])
+def test_a_stranger_is_asked_to_sign_in(client: Client, path: str) -> None:
+    assert client.get(path)["Location"] == f"/sign-in?next={path}"
+
+
+@pytest.mark.django_db
+def test_a_stranger_is_asked_to_sign_in_to_the_admin(client: Client) -> None:
+    assert client.get("/admin/")["Location"] == "/admin/login/?next=/admin/"
