@@ -55,6 +55,8 @@ def databases(data_dir: Path) -> dict[str, dict[str, Any]]:
     except (ValueError, environ.ImproperlyConfigured) as error:
         raise ImproperlyConfigured(f"DATABASE_URL cannot be read: {error}") from error
     database["CONN_MAX_AGE"] = 0
+    # A connection that a restarted server has closed is found out before it is used.
+    database["CONN_HEALTH_CHECKS"] = True
     if database["ENGINE"] == "django.db.backends.sqlite3":
         database["OPTIONS"] = {
             # Taking the write lock at BEGIN is what makes claims and upgrades of a read safe.
@@ -142,6 +144,7 @@ CSRF_TRUSTED_ORIGINS = [FORGE_ORIGIN]
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = FORGE_ORIGIN.startswith("https://")
 
 INSTALLED_APPS = [
+    "forge",
     "accounts",
     "repositories",
     "jobs",
@@ -196,14 +199,15 @@ JOBS = engine_settings()
 
 AUTH_USER_MODEL = "accounts.User"
 AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]
-AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": f"django.contrib.auth.password_validation.{name}"}
-    for name in (
-        "UserAttributeSimilarityValidator",
-        "MinimumLengthValidator",
-        "CommonPasswordValidator",
-        "NumericPasswordValidator",
-    )
+_VALIDATORS = "django.contrib.auth.password_validation"
+AUTH_PASSWORD_VALIDATORS: list[dict[str, Any]] = [
+    {
+        "NAME": f"{_VALIDATORS}.UserAttributeSimilarityValidator",
+        "OPTIONS": {"user_attributes": ("email", "handle")},
+    },
+    {"NAME": f"{_VALIDATORS}.MinimumLengthValidator"},
+    {"NAME": f"{_VALIDATORS}.CommonPasswordValidator"},
+    {"NAME": f"{_VALIDATORS}.NumericPasswordValidator"},
 ]
 LOGIN_URL = "sign_in"
 LOGIN_REDIRECT_URL = "home"
@@ -227,6 +231,8 @@ LANGUAGES = [("en", _("English"))]
 LOCALE_PATHS = [BASE_DIR / "locale"]
 TIME_ZONE = "UTC"
 USE_TZ = True
+
+EVENTSTREAM_CHANNELMANAGER_CLASS = "jobs.engine.live.Channels"
 
 STATIC_URL = "static/"
 STATIC_ROOT = FORGE_DATA_DIR / "static"

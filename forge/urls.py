@@ -3,7 +3,11 @@
 from django.contrib import admin
 from django.urls import include, path
 
+from forge import views
+
 urlpatterns = [
+    path("", views.home, name="home"),
+    path("healthz", views.healthz, name="healthz"),
     path("admin/", admin.site.urls),
     path("", include("accounts.urls")),
     path("", include("jobs.urls")),

@@ -11,13 +11,7 @@ import pytest
 
 from tests import postgres
 
-DATABASE_FIXTURES = {
-    "db",
-    "transactional_db",
-    "django_db_setup",
-    "django_db_blocker",
-    "live_server",
-}
+DATABASE_FIXTURES = {"db", "transactional_db", "live_server"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
