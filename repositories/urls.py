@@ -1,5 +1,7 @@
-"""Addresses of repositories."""
+"""Addresses of repositories. They match almost anything, so they come after all others."""
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from repositories import views
+
+urlpatterns = [path("<str:owner>/<str:name>", views.repository_page, name="repository")]
