@@ -14,7 +14,6 @@ from typing import Any
 
 from django.db import connections
 
-from jobs.engine.conf import config
 from jobs.engine.lifecycle import Job
 from jobs.engine.progress import Progress
 from jobs.engine.retry import (
@@ -200,13 +199,11 @@ def give_connections_back() -> None:
 def outcome_of(run: Run, error: BaseException) -> Outcome:
     """What follows from an error; a run that was asked to stop ended for that reason."""
     cause = run.stopped or error
-    settings = config()
     decision = decide(
         cause,
         attempt=run.job.attempts,
         max_attempts=run.job.max_attempts,
-        base=settings.backoff_base,
-        cap=settings.backoff_cap_seconds,
+        wait=run.job.backoff,
     )
     return Outcome(run, decision, entry=_entry(run, cause, error))
 

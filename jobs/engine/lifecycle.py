@@ -1,21 +1,20 @@
 """The state machine: every change of a job's status is in this file."""
 
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 
-from django.db import IntegrityError, models, router, transaction
+from django.db import IntegrityError, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.dispatch import Signal
 from django.utils.translation import gettext_lazy as _
 
-from jobs.engine.row import ACTIVE, OVER, JobRow, Status
-
-# Sent inside the transaction that makes them true, with `kind` and `using`.
-wanted = Signal()  # a worker of this kind has something to do
-changed = Signal()  # a page that shows this kind has something to read
+from jobs.engine.concurrency import Room
+from jobs.engine.enqueueing import RowQuerySet, changed, wanted
+from jobs.engine.kinds import KindLock
+from jobs.engine.row import JobRow, Status
 
 UNCLAIMED: Mapping[str, Any] = {"claim": None, "lease_until": None}
 
@@ -31,66 +30,8 @@ class Refused(Exception):
 J = TypeVar("J", bound="Job")
 
 
-class JobQuerySet(models.QuerySet[J]):
+class JobQuerySet(RowQuerySet[J]):
     """The verbs that concern many rows."""
-
-    _db: str | None
-
-    def ready(self) -> Self:
-        """Due rows in the order in which they are claimed."""
-        return self.filter(status=Status.PENDING, due=True).order_by("-rank", "run_at", "id")
-
-    def future(self) -> Self:
-        return self.filter(status=Status.PENDING, due=False).order_by("run_at")
-
-    def ripe(self) -> Self:
-        """Rows whose time has come and that no claim sees yet."""
-        return self.future().filter(run_at__lte=Now())
-
-    def expired(self) -> Self:
-        return self.filter(status=Status.RUNNING, lease_until__lt=Now())
-
-    def over(self) -> Self:
-        return self.filter(status__in=OVER)
-
-    def enqueue(self, **columns: Any) -> J:
-        """Insert one pending job in the caller's transaction.
-
-        `run_at` puts it off. With `unique_key`, an equal pending or running job is returned in
-        place of a new one, its `duplicate` true.
-        """
-        job = self.model(**self._born(columns))
-        using = self._writes_to()
-        try:
-            with transaction.atomic(using=using):
-                job.save(force_insert=True, using=using)
-        except IntegrityError:
-            equal = self.using(using).filter(unique_key=job.unique_key, status__in=ACTIVE).first()
-            if job.unique_key is None or equal is None:
-                raise
-            equal.duplicate = True
-            return equal
-        wanted.send(self.model, kind=self.model.kind, using=using)
-        return job
-
-    def enqueue_many(self, rows: Iterable[Mapping[str, Any]]) -> list[J]:
-        """Insert pending jobs, 1,000 to a statement, in the caller's transaction."""
-        jobs = [self.model(**self._born(columns)) for columns in rows]
-        using = self._writes_to()
-        self.using(using).bulk_create(jobs, batch_size=1000)
-        if jobs:
-            wanted.send(self.model, kind=self.model.kind, using=using)
-        return jobs
-
-    def _writes_to(self) -> str:
-        return self.db if self._db else router.db_for_write(self.model)
-
-    def _born(self, columns: Mapping[str, Any]) -> dict[str, Any]:
-        born = {**self.model.defaults, **columns}
-        born.update(rank=born.get("priority", 0), due=born.get("run_at") is None)
-        if born["due"]:
-            born.pop("run_at", None)
-        return born
 
     def mature(self, limit: int = 1000) -> int:
         """Make rows claimable whose time has come; returns how many."""
@@ -99,13 +40,17 @@ class JobQuerySet(models.QuerySet[J]):
             pk__in=list(batch.values_list("pk", flat=True)), status=Status.PENDING
         ).update(due=True)
 
-    def claim(self, limit: int, *, worker: str, lease_seconds: float) -> list[J]:
-        """Claim up to `limit` due jobs, most urgent and then oldest first; may return fewer."""
+    def claim(
+        self, limit: int, *, worker: str, lease_seconds: float, suspects: bool = False
+    ) -> list[J]:
+        """Claim up to `limit` due jobs, most urgent and then oldest first; may return fewer.
+
+        Keys are exact over all workers. Jobs in whose last attempt the worker died are left out,
+        or alone are taken, with `suspects`.
+        """
         claim = uuid.uuid4()
         with transaction.atomic(using=self.db):
-            picked: list[Any] = list(
-                self.ready().select_for_update(skip_locked=True).annotate(now=Now())[:limit]
-            )
+            picked = self._pick(limit, suspects)
             if not picked:
                 return []
             now: datetime = picked[0].now
@@ -124,6 +69,27 @@ class JobQuerySet(models.QuerySet[J]):
             changed.send(self.model, kind=self.model.kind, using=self.db)
         for job in picked:
             job._remember(Status.RUNNING, attempts=job.attempts + 1, **fields)
+        return picked
+
+    def _pick(self, limit: int, suspects: bool) -> list[Any]:
+        """Lock the rows to claim, skipping what others hold and what keys do not let pass."""
+        ready: Any = self.ready().filter(suspect=suspects)
+        ready = ready.select_for_update(skip_locked=True).annotate(now=Now())
+        rows: list[Any] = list(ready[:limit])
+        if not any(job.concurrency_key for job in rows):
+            return rows
+        KindLock.hold(self.model.kind, using=self.db)
+        keyed = self.filter(status=Status.RUNNING).exclude(concurrency_key="")
+        room = Room(keyed.values_list("concurrency_key", flat=True))
+        picked = [job for job in rows if room.admit(job.concurrency_key)]
+        while len(picked) < limit:
+            free = ready.exclude(pk__in=[job.pk for job in picked])
+            for entry in room.full:
+                free = free.exclude(concurrency_key__contains=entry)
+            rows = list(free[: limit - len(picked)])
+            picked += [job for job in rows if room.admit(job.concurrency_key)]
+            if not rows:
+                break
         return picked
 
     def renew(
@@ -153,11 +119,17 @@ class JobQuerySet(models.QuerySet[J]):
             by_claim.setdefault(job.claim, []).append(job.pk)
         for claim, ids in by_claim.items():
             done = self.filter(pk__in=ids, status=Status.RUNNING, claim=claim).update(
-                status=Status.COMPLETED, completed_at=Now(), progress_pct=100, **UNCLAIMED
+                status=Status.COMPLETED,
+                completed_at=Now(),
+                progress_pct=100,
+                suspect=False,
+                **UNCLAIMED,
             )
             if done != len(ids):
                 raise LostClaim(f"{len(ids) - done} of {len(ids)} claims were lost")
         changed.send(self.model, kind=self.model.kind, using=self.db)
+        if any(job.concurrency_key for job in jobs):
+            wanted.send(self.model, kind=self.model.kind, using=self.db)
 
     def rescue(self, *, dead: Collection[str] = (), limit: int = 100) -> list[J]:
         """End the attempts whose lease passed or whose worker is in `dead`; returns these jobs."""
@@ -173,16 +145,15 @@ class Job(JobRow):
 
     objects = JobQuerySet.as_manager()
 
-    duplicate = False
-    """True on the job that `enqueue` returned in place of a new one with the same key."""
-
     class Meta(JobRow.Meta):
         abstract = True
 
     def complete(self, result: Any = None) -> None:
         """running → completed, with the kind's follow-up work, in one transaction."""
         with transaction.atomic(using=self._state.db):
-            self._move(Status.COMPLETED, completed_at=Now(), progress_pct=100, **UNCLAIMED)
+            self._move(
+                Status.COMPLETED, completed_at=Now(), progress_pct=100, suspect=False, **UNCLAIMED
+            )
             columns = self.on_completed(result)
             if columns:
                 self._rows().filter(pk=self.pk, status=Status.COMPLETED).update(**columns)
@@ -196,6 +167,7 @@ class Job(JobRow):
         self._move(
             Status.PENDING,
             error_message=entry["message"],
+            suspect=False,
             **self._later(delay),
             **self._logged(entry),
             **self.blank_progress(),
@@ -206,6 +178,7 @@ class Job(JobRow):
         self._move(
             Status.FAILED,
             error_message=entry["message"],
+            suspect=False,
             completed_at=Now(),
             **self._logged(entry),
             **UNCLAIMED,
@@ -242,6 +215,7 @@ class Job(JobRow):
         self.check_requeue()
         again = self._rows().filter(pk=self.pk, status__in=[Status.FAILED, Status.CANCELLED])
         fresh = {
+            "suspect": False,
             "attempts": 0,
             "error_message": "",
             "completed_at": None,
@@ -272,7 +246,7 @@ class Job(JobRow):
             if mine.update(status=to, **columns) != 1:
                 raise LostClaim(f"{self} is not ours any more")
             self._tell(changed)
-            if to is Status.PENDING:
+            if to is Status.PENDING or (self.concurrency_key and to is not Status.RUNNING):
                 self._tell(wanted)
 
     def _hand_back(self, later: Mapping[str, Any], entry: Mapping[str, Any]) -> None:
@@ -297,7 +271,8 @@ class Job(JobRow):
     def _rescue(self, lost: Q) -> bool:
         entry = self.log_entry("worker lost", ended_at=self.now)  # type: ignore[attr-defined]
         entry["message"] = "The worker was lost."
-        over: dict[str, Any] = {"completed_at": Now(), **self._logged(entry), **UNCLAIMED}
+        logged = {**self._logged(entry), "suspect": True}
+        over: dict[str, Any] = {"completed_at": Now(), **logged, **UNCLAIMED}
         try:
             if self.cancel_requested_at:
                 self._move(Status.CANCELLED, among=lost, **over)
@@ -309,7 +284,7 @@ class Job(JobRow):
                     among=lost,
                     error_message=entry["message"],
                     **self._later(0),
-                    **self._logged(entry),
+                    **logged,
                     **self.blank_progress(),
                 )
         except LostClaim:

@@ -50,6 +50,15 @@ class Feed(Protocol):
         """The events that take a page from `before` to `job`; None is a job that is gone."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Shown:
+    """What pages are to show of a job, replaced as a whole, so that no reader sees half of it."""
+
+    frames: Sequence[Frame] = ()
+    mark: object = None
+    over: bool = False
+
+
 @dataclass(slots=True, eq=False)
 class Watched:
     """One job that at least one open page shows."""
@@ -58,11 +67,8 @@ class Watched:
     pk: uuid.UUID
     channel: str
     viewers: int = 0
-    version: int = 0
     job: Job | None = None
-    mark: object = None
-    frames: list[Frame] = field(default_factory=list)
-    over: bool = False
+    shown: Shown = field(default_factory=Shown)
 
 
 class Hub:
@@ -81,10 +87,10 @@ class Hub:
         channel = channel_of(pk)
         with self._lock:
             watched = self._watched.get(channel)
-            if watched is None:
+            if watched is None or _is_outdated(watched, job):
                 watched = Watched(feed, pk, channel)
-                self._watched[channel] = watched
                 _show(watched, job)
+                self._watched[channel] = watched
             watched.viewers += 1
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._watch, name="jobs-live", daemon=True)
@@ -139,7 +145,7 @@ class Hub:
                 except SICK as error:
                     pause = weather.bad(error)
                 except Exception:
-                    logger.exception("live pages: a job could not be shown")
+                    logger.exception("live pages: the jobs could not be read")
                 time.sleep(pause)
                 self._wait()
         finally:
@@ -162,25 +168,37 @@ class Hub:
     def _read(self, watched: Sequence[Watched]) -> None:
         by_feed: dict[Feed, list[Watched]] = {}
         for entry in watched:
-            if not entry.over:
+            if not entry.shown.over:
                 by_feed.setdefault(entry.feed, []).append(entry)
         for feed, entries in by_feed.items():
             rows = feed.read([entry.pk for entry in entries])
             for entry in entries:
-                if _show(entry, rows.get(entry.pk)):
-                    _hint(entry)
+                try:
+                    if _show(entry, rows.get(entry.pk)):
+                        _hint(entry)
+                except Exception:
+                    # One job that cannot be shown must not keep the others from their pages.
+                    logger.exception("live pages: %s cannot be shown", entry.channel)
 
 
 def _show(watched: Watched, job: Job | None) -> bool:
     """Render `job` if it changed; True when there is something new to send."""
-    mark = None if job is None else watched.feed.fingerprint(job)
-    if watched.version and mark == watched.mark:
+    mark = _mark(watched.feed, job)
+    if watched.shown.frames and mark == watched.shown.mark:
         return False
-    watched.frames = watched.feed.frames(watched.job, job)
-    watched.job, watched.mark = job, mark
-    watched.over = job is None or job.is_over
-    watched.version += 1
+    frames = watched.feed.frames(watched.job, job)
+    watched.job = job
+    watched.shown = Shown(frames, mark, over=job is None or job.is_over)
     return True
+
+
+def _mark(feed: Feed, job: Job | None) -> object:
+    return None if job is None else feed.fingerprint(job)
+
+
+def _is_outdated(watched: Watched, job: Job | None) -> bool:
+    """The job was over for those who watch it, and has been run again since."""
+    return watched.shown.over and watched.shown.mark != _mark(watched.feed, job)
 
 
 def _hint(watched: Watched) -> None:
@@ -228,17 +246,17 @@ async def _states(inner: Any, feed: Feed, pk: uuid.UUID, job: Job | None) -> Asy
             # Its first word comes after it subscribed; only then no change can slip through.
             yield _bytes(await anext(inner))
             watched = hub.join(feed, pk, job)
-            frames, version = watched.frames, watched.version
             while True:
-                yield _bytes("".join(sse_encode_event(name, data) for name, data in frames))
-                if watched.over or hub.closing:
+                shown = watched.shown
+                yield _bytes("".join(sse_encode_event(name, data) for name, data in shown.frames))
+                # While a slow page took this, the job may have ended: that is still to be sent.
+                if shown.over or hub.closing:
                     return
-                while watched.version == version and not hub.closing:
+                while watched.shown is shown and not hub.closing:
                     word = await anext(inner)
                     if "event: keep-alive" in word:
                         hub.ring()
                         yield _bytes(word)
-                frames, version = watched.frames, watched.version
     finally:
         if watched is not None:
             hub.leave(watched)

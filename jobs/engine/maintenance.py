@@ -13,13 +13,14 @@ from django.db.models.functions import Now
 from django.utils.dateparse import parse_datetime
 
 from jobs.engine import identity
+from jobs.engine.kinds import Pause
 from jobs.engine.lifecycle import Job
 
 logger = logging.getLogger(__name__)
 
 # A sweep that had to wait this long for the database lets others renew their leases first.
 LONG_WAIT = 0.5
-SECOND_LOOK = 1.0
+SECOND_LOOK = 0.5
 
 Kind = type[Job]
 
@@ -29,13 +30,17 @@ class Sight:
     """What one look at the tables of some kinds showed."""
 
     due: set[Kind] = field(default_factory=set)
+    suspects: set[Kind] = field(default_factory=set)
+    paused: set[Kind] = field(default_factory=set)
+    neighbours: set[Kind] = field(default_factory=set)
+    """Kinds that run in other processes of this machine too."""
     ripe: set[Kind] = field(default_factory=set)
     expired: set[Kind] = field(default_factory=set)
     next_in: float | None = None
     """Seconds until the next future row is due, on the database's clock."""
 
 
-def look(kinds: Sequence[Kind], *, using: str) -> Sight:
+def look(kinds: Sequence[Kind], *, using: str, worker: str = "") -> Sight:
     """See what there is to do, for all kinds in one statement that only reads."""
     connection = connections[using]
     parts, parameters = [], []
@@ -47,7 +52,11 @@ def look(kinds: Sequence[Kind], *, using: str) -> Sight:
 
     for kind in kinds:
         rows = kind.objects.using(using)
-        add("EXISTS ({})", rows.ready().order_by().values("pk"))
+        ready = rows.ready().order_by().values("pk")
+        add("EXISTS ({})", ready.filter(suspect=False))
+        add("EXISTS ({})", ready.filter(suspect=True))
+        add("EXISTS ({})", Pause.objects.using(using).filter(kind=kind.kind).values("pk"))
+        add("EXISTS ({})", _beside(rows, worker).values("pk"))
         add("EXISTS ({})", rows.ripe().order_by().values("pk"))
         add("EXISTS ({})", rows.expired().values("pk"))
         add("({})", rows.future().values("run_at")[:1])
@@ -62,8 +71,16 @@ def look(kinds: Sequence[Kind], *, using: str) -> Sight:
 def _sight(kinds: Sequence[Kind], now: datetime, values: Sequence[Any]) -> Sight:
     sight = Sight()
     for index, kind in enumerate(kinds):
-        due, ripe, expired, next_at = values[index * 4 : index * 4 + 4]
-        for flag, kinds_seen in ((due, sight.due), (ripe, sight.ripe), (expired, sight.expired)):
+        *flags, next_at = values[index * 7 : index * 7 + 7]
+        seen = (
+            sight.due,
+            sight.suspects,
+            sight.paused,
+            sight.neighbours,
+            sight.ripe,
+            sight.expired,
+        )
+        for flag, kinds_seen in zip(flags, seen, strict=True):
             if flag:
                 kinds_seen.add(kind)
         if next_at is not None:
@@ -80,12 +97,18 @@ def _moment(value: Any) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def rescue_dead(kind: Kind) -> list[Job]:
-    """Rescue at once what ran in processes of this machine that are dead."""
+def _beside(rows: Any, worker: str) -> Any:
+    """Running rows of other processes of this machine."""
     prefix = identity.machine_prefix()
+    running = rows.filter(status="running")
     if prefix is None:
-        return []
-    running = kind.objects.filter(status="running", worker__startswith=prefix)
+        return running.none()
+    return running.filter(worker__startswith=prefix).exclude(worker=worker)
+
+
+def rescue_dead(kind: Kind, *, worker: str = "") -> list[Job]:
+    """Rescue at once what ran in processes of this machine that are dead."""
+    running = _beside(kind.objects.all(), worker)
     dead = [
         worker
         for worker in running.values_list("worker", flat=True).distinct()
@@ -106,7 +129,7 @@ class Sweeper:
         self._seen: dict[Kind, float] = {}
 
     def sweep(self, kind: Kind, *, expired: bool) -> list[Job]:
-        """Rescue, if `kind` has had expired rows for a second; returns the jobs."""
+        """Rescue, if `kind` had expired rows at an earlier look too; returns the jobs."""
         now = time.monotonic()
         if not expired:
             self._seen.pop(kind, None)

@@ -1,6 +1,7 @@
 """When a job runs again, and the exceptions by which a handler has a say in it. Pure."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,9 +69,9 @@ def backoff(attempt: int, *, base: float, cap: float, jitter: float = 0.1) -> fl
 
 
 def decide(
-    error: BaseException, *, attempt: int, max_attempts: int, base: float, cap: float
+    error: BaseException, *, attempt: int, max_attempts: int, wait: Callable[[int], float]
 ) -> Decision:
-    """What follows from how a handler ended."""
+    """What follows from how a handler ended; `wait` is the back-off of its kind."""
     match error:
         case Lost():
             return Decision("drop")
@@ -86,4 +87,4 @@ def decide(
         return Decision("fail")
     if isinstance(error, RetryAfter):
         return Decision("retry_later", error.seconds)
-    return Decision("retry_later", backoff(attempt, base=base, cap=cap))
+    return Decision("retry_later", wait(attempt))

@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from jobs.engine.conf import config
+from jobs.engine.retry import backoff
 
 
 class Status(models.TextChoices):
@@ -28,10 +29,14 @@ OVER = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 
 
 def uuid7() -> uuid.UUID:
-    """A UUID of version 7 (RFC 9562): milliseconds since 1970, then 74 random bits."""
-    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10))
-    value = value & ~(0xF << 76) & ~(0x3 << 62) | 0x7 << 76 | 0x2 << 62
-    return uuid.UUID(int=value)
+    """A UUID of version 7 (RFC 9562): milliseconds since 1970, then 4096ths of one, then chance.
+
+    So the order of ids is the order in which one process made them, also within a millisecond.
+    """
+    milliseconds, rest = divmod(time.time_ns(), 1_000_000)
+    fraction = rest * 4096 // 1_000_000
+    chance = int.from_bytes(os.urandom(8)) >> 2
+    return uuid.UUID(int=milliseconds << 80 | 0x7 << 76 | fraction << 64 | 0x2 << 62 | chance)
 
 
 def default_max_attempts() -> int:
@@ -51,6 +56,9 @@ class JobRow(models.Model):
     """Columns that `enqueue` fills when the caller does not."""
     progress_fields: ClassVar[Mapping[str, Any]] = {}
     """The kind's own progress columns, which `run.report()` may set, and their blank values."""
+
+    duplicate = False
+    """True on the job that `enqueue` returned in place of a new one with the same key."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     status = models.CharField(_("status"), max_length=9, choices=Status, default=Status.PENDING)
@@ -78,6 +86,9 @@ class JobRow(models.Model):
     # NULL, because any number of jobs may have no key, but only one the key "".
     unique_key = models.CharField(max_length=300, null=True, blank=True, editable=False)  # noqa: DJ001
     concurrency_key = models.CharField(max_length=300, blank=True, default="", editable=False)
+    # The worker died in this job's last attempt: this job, or one that ran beside it, killed it.
+    suspect = models.BooleanField(default=False, editable=False)
+    log = models.TextField(_("log"), blank=True, default="", editable=False)
     created_at = models.DateTimeField(_("created"), db_default=Now(), editable=False)
     started_at = models.DateTimeField(_("started"), null=True, blank=True)
     completed_at = models.DateTimeField(_("ended"), null=True, blank=True)
@@ -141,6 +152,10 @@ class JobRow(models.Model):
     def on_completed(self, result: Any) -> Mapping[str, Any]:
         """Follow-up work in the completing transaction; returns the kind's own columns to set."""
         return {}
+
+    def backoff(self, attempt: int) -> float:
+        """Seconds to wait after attempt number `attempt` failed."""
+        return backoff(attempt, base=config().backoff_base, cap=config().backoff_cap_seconds)
 
     def discard(self, result: Any) -> None:
         """Clean up a result of `perform` whose attempt could not be completed."""

@@ -27,10 +27,10 @@ class Seats:
         for _ in range(number):
             self._add_thread()
 
-    def take(self) -> int:
-        """Take every free permit without waiting; returns how many."""
+    def take(self, most: int) -> int:
+        """Take free permits without waiting, `most` at most; returns how many."""
         taken = 0
-        while self._permits.acquire(blocking=False):
+        while taken < most and self._permits.acquire(blocking=False):
             taken += 1
         return taken
 

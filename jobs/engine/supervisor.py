@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 
 logger = logging.getLogger(__name__)
@@ -19,38 +20,70 @@ FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
 HEALTHY_AFTER = 60.0
 DEATHS_IN_A_ROW = 20
+EXIT_WISHES = (0, 75)  # EX_TEMPFAIL of sysexits.h: start me again
+EXIT_GIVE_UP = 78  # EX_CONFIG: nothing gets better by starting me again
+READY_FD = "SUPERVISOR_READY_FD"
 PR_SET_PDEATHSIG = 1
 
 
 @dataclass(slots=True)
 class Child:
-    """A program that is to run always."""
+    """A program that is to run always.
+
+    With an `opening`, these arguments are added until it has told once, by `tell_ready`, that it
+    is ready; the children behind it wait for that.
+    """
 
     name: str
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
     pass_fds: Sequence[int] = ()
+    opening: Sequence[str] | None = None
     process: "subprocess.Popen[bytes] | None" = None
     deaths: int = 0
     started_at: float = 0.0
     start_at: float = 0.0
+    _hears: int | None = None
 
     def start(self) -> None:
+        env, pass_fds, opening = {**os.environ, **self.env}, [*self.pass_fds], self.opening or ()
+        tells = None
+        if self.opening is not None:
+            self._hears, tells = os.pipe()
+            os.set_blocking(self._hears, False)
+            env[READY_FD] = str(tells)
+            pass_fds.append(tells)
         # A group of its own: Ctrl-C reaches the supervisor alone, which passes it on once.
         self.process = subprocess.Popen(
-            self.argv,
-            env={**os.environ, **self.env},
-            pass_fds=self.pass_fds,
+            [*self.argv, *opening],
+            env=env,
+            pass_fds=pass_fds,
             stdin=subprocess.DEVNULL,
             process_group=0,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            preexec_fn=partial(_die_with, os.getpid()) if sys.platform == "linux" else None,
         )
+        if tells is not None:
+            os.close(tells)
         self.started_at = time.monotonic()
 
+    def is_ready(self) -> bool:
+        """Whether the children behind this one may start."""
+        if self._hears is None:
+            return self.opening is None
+        try:
+            told = os.read(self._hears, 1)
+        except BlockingIOError:
+            return False
+        os.close(self._hears)
+        self._hears = None
+        if told:
+            self.opening = None
+        return bool(told)
+
     def note_death(self, code: int, now: float) -> None:
-        """Plan the next start; 75 and 0 are a wish to be started again, not an accident."""
+        """Plan the next start; some exit codes are a wish to be started again, not an accident."""
         self.process = None
-        wished = code in (0, 75)
+        wished = code in EXIT_WISHES
         healthy = now - self.started_at > HEALTHY_AFTER
         self.deaths = 0 if wished or healthy else self.deaths + 1
         self.start_at = now + min(LONGEST_WAIT, FIRST_WAIT * 2 ** max(0, self.deaths - 1))
@@ -58,10 +91,20 @@ class Child:
         logger.warning("%s %s; next start in %.1f s", self.name, how, self.start_at - now)
 
 
-def _die_with_parent() -> None:
+def tell_ready() -> None:
+    """In a child: let the supervisor start those that wait for it; nothing without a supervisor."""
+    told = os.environ.pop(READY_FD, None)
+    if told is not None:
+        with contextlib.suppress(OSError, ValueError), open(int(told), "wb", buffering=0) as pipe:
+            pipe.write(b".")
+
+
+def _die_with(parent: int) -> None:
     """In the child: get SIGTERM when the supervisor dies, however it dies."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Supervisor:
@@ -100,14 +143,17 @@ class Supervisor:
         for child in self._children:
             if child.process is not None:
                 code = child.process.poll()
-                if code is None:
-                    continue
-                child.note_death(code, now)
+                if code == EXIT_GIVE_UP:
+                    return True
+                if code is not None:
+                    child.note_death(code, now)
                 if child.deaths >= DEATHS_IN_A_ROW:
                     logger.error("%s died %d times in a row; giving up", child.name, child.deaths)
                     return True
             elif now >= child.start_at:
                 child.start()
+            if not child.is_ready():
+                break
         return False
 
     def _stop_children(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from jobs.engine.lifecycle import changed, wanted
+from jobs.engine.enqueueing import changed, wanted
 
 logger = logging.getLogger(__name__)
 

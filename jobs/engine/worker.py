@@ -11,6 +11,7 @@ from jobs.engine.beat import Beat
 from jobs.engine.conf import Config, config
 from jobs.engine.execution import Run, give_connections_back, outcome_of
 from jobs.engine.finishing import Finisher
+from jobs.engine.isolation import Body, Isolation
 from jobs.engine.lifecycle import Job, LostClaim
 from jobs.engine.maintenance import Sight, Sweeper
 from jobs.engine.retry import Released
@@ -37,11 +38,17 @@ class Worker:
         seats: Mapping[str, int] | None = None,
         grace_seconds: float | None = None,
         burst: bool = False,
+        suspects_body: Body | None = None,
+        suspects_only: bool = False,
         settings: Config | None = None,
     ) -> None:
         self._settings = settings or config()
         self._grace = self._settings.grace_seconds if grace_seconds is None else grace_seconds
         self._burst = burst
+        self._suspects_only = suspects_only
+        self._isolation = (
+            Isolation(suspects_body, ended=self._child_ended) if suspects_body else None
+        )
         self._name = identity.this_worker()
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stops = 0
@@ -95,22 +102,23 @@ class Worker:
         while not self._stops:
             try:
                 for kind in self._seats:
-                    maintenance.rescue_dead(kind)
+                    maintenance.rescue_dead(kind, worker=self._name)
                 while not self._stops and self._sweep(self._look()):
-                    self._wait(maintenance.SECOND_LOOK)
+                    self._wait(maintenance.SECOND_LOOK + 0.01)
                 return
             except SICK as error:
                 self._wait(self._weather.bad(error))
 
     def _round(self) -> None:
         """Look, do what there is to do, wait for news."""
-        idle = not len(self.running)
+        idle = not len(self.running) and not self._isolation
         try:
             sight = self._look()
             self._sweep(sight)
             for kind in sight.ripe:
                 kind.objects.mature()
-            claimed = self._claim(sight.due | sight.ripe)
+            claimed = self._claim((sight.due | sight.ripe) - sight.paused)
+            claimed += self._claim_suspects(sight.suspects - sight.paused)
             self._weather.good()
         except (*SICK, LostClaim) as error:
             self._wait(self._weather.bad(error))
@@ -122,19 +130,26 @@ class Worker:
             self._wait(self._pause(sight))
 
     def _look(self) -> Sight:
-        return maintenance.look(list(self._seats), using=self._using)
+        return maintenance.look(list(self._seats), using=self._using, worker=self._name)
 
     def _sweep(self, sight: Sight) -> bool:
         """Rescue what has been expired for a while; True while anything is expired."""
         if sight.expired and len(self.running):
             # Our own late heartbeat must not make us rob ourselves.
             self.beat.renew()
+        rescued: list[Job] = []
         for kind in self._seats:
-            self._sweeper.sweep(kind, expired=kind in sight.expired)
+            rescued += self._sweeper.sweep(kind, expired=kind in sight.expired)
+            if kind in sight.neighbours:
+                rescued += maintenance.rescue_dead(kind, worker=self._name)
+        if rescued:
+            self.ring()
         return bool(sight.expired)
 
     def _pause(self, sight: Sight) -> float:
         poll = self._settings.poll_seconds * random.uniform(1.0, 1.1)  # noqa: S311
+        if sight.expired:
+            return min(poll, maintenance.SECOND_LOOK + 0.01)
         return poll if sight.next_in is None else min(poll, sight.next_in)
 
     def _wait(self, seconds: float) -> None:
@@ -152,19 +167,45 @@ class Worker:
         claimed = 0
         self._backlog.clear()
         for kind in kinds[self._turn :] + kinds[: self._turn]:
-            if kind in due and not self._stops:
+            if kind in due and not self._stops and not self._suspects_only:
                 claimed += self._claim_kind(kind)
         return claimed
 
-    def _claim_kind(self, kind: Kind) -> int:
+    def _claim_suspects(self, kinds: set[Kind]) -> int:
+        """Jobs in whose last attempt the worker died: each in a process of its own, or one here."""
+        if self._isolation is not None:
+            return sum(self._isolate(self._isolation, kind) for kind in kinds)
+        if any(run.job.suspect for run in self.running.all()):
+            return 0
+        for kind in self._seats:
+            if kind in kinds and not self._stops and self._claim_kind(kind, suspects=True):
+                return 1
+        return 0
+
+    def _isolate(self, isolation: Isolation, kind: Kind) -> int:
         seats = self._seats[kind]
-        free = seats.take()
+        permits = seats.take(isolation.wanted(kind))
+        for _ in range(permits):
+            isolation.start(kind)
+        return permits
+
+    def _child_ended(self, kind: Kind) -> None:
+        self._seats[kind].give_back(1)
+        self.ring()
+
+    def _claim_kind(self, kind: Kind, *, suspects: bool = False) -> int:
+        seats = self._seats[kind]
+        free = seats.take(1 if suspects else seats.number)
         jobs: list[Job] = []
         asked = time.monotonic()
         try:
             if free:
-                lease = self._settings.lease_seconds
-                jobs = kind.objects.claim(free, worker=self._name, lease_seconds=lease)
+                jobs = kind.objects.claim(
+                    free,
+                    worker=self._name,
+                    lease_seconds=self._settings.lease_seconds,
+                    suspects=suspects,
+                )
         finally:
             seats.give_back(free - len(jobs))
         for job in jobs:
@@ -177,7 +218,7 @@ class Worker:
             seats.start(run)
         if jobs:
             self.beat.ring()
-        if free and len(jobs) == free:
+        if free and len(jobs) == free and not suspects:
             self._backlog.add(kind)
         return len(jobs)
 
@@ -197,9 +238,14 @@ class Worker:
         """Let jobs finish for the grace period, hand back the rest, write everything."""
         self.waker.close()
         deadline = time.monotonic() + self._grace
+        if self._isolation is not None:
+            self._isolation.stop()
         while self._stops < 2 and time.monotonic() < deadline and len(self.running):
             self.running.wait_until_empty(min(0.2, max(0.0, deadline - time.monotonic())))
         self._release_all()
+        if self._isolation is not None:
+            self._isolation.stop()
+            self._isolation.join(max(0.0, deadline - time.monotonic()) + SECONDS_TO_UNWIND)
         self.finisher.close()
         self.finisher.join(timeout=10)
         self.beat.close()

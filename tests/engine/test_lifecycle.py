@@ -88,7 +88,7 @@ def test_a_lost_claim_can_change_nothing(verb: str) -> None:
     zombie = in_state("running")
     age_lease(zombie)
     Probe.objects.rescue()
-    (newer,) = Probe.objects.claim(1, worker="other", lease_seconds=30)
+    (newer,) = Probe.objects.claim(1, worker="other", lease_seconds=30, suspects=True)
     before = Probe.objects.filter(pk=newer.pk).values().get()
 
     with pytest.raises(LostClaim):
@@ -214,7 +214,7 @@ def test_renew_tells_which_claims_are_lost() -> None:
     claims = {job.pk: job.claim for job in (kept, lost, gone)}
     age_lease(lost)
     Probe.objects.rescue()
-    Probe.objects.claim(1, worker="other", lease_seconds=30)
+    Probe.objects.claim(1, worker="other", lease_seconds=30, suspects=True)
     Probe.objects.filter(pk=gone.pk).delete()
     age_lease(kept, seconds=1)
 

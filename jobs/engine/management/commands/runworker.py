@@ -1,14 +1,16 @@
 """`manage.py runworker`: flags and signals, then Worker.run()."""
 
-import signal
 import sys
 from argparse import ArgumentParser
+from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import InterfaceError, OperationalError, connections
 
 from jobs.engine.conf import config, parse_seats
 from jobs.engine.lifecycle import Job
+from jobs.engine.suspects import run_suspects, stop_on_signals
 from jobs.engine.worker import Worker
 
 
@@ -29,14 +31,16 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         kinds = chosen_kinds(options["kinds"])
+        grace = chosen_grace(options["grace"])
+        demand_tables(kinds)
         worker = Worker(
             kinds,
             seats=chosen_seats(options["seats"], kinds),
-            grace_seconds=chosen_grace(options["grace"]),
+            grace_seconds=grace,
             burst=options["burst"],
+            suspects_body=partial(run_suspects, grace_seconds=grace),
         )
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: worker.stop())
+        stop_on_signals(worker)
         self.stderr.write(f"Worker for {', '.join(kind.kind for kind in kinds)} is ready.")
         sys.exit(worker.run())
 
@@ -55,6 +59,20 @@ def chosen_kinds(names: str | None) -> list[type[Job]]:
             f"Unknown kind: {', '.join(unknown) or 'none given'}. Kinds: {', '.join(sorted(known))}."
         )
     return [known[name] for name in dict.fromkeys(wanted)]
+
+
+def demand_tables(kinds: list[type[Job]]) -> None:
+    """Raise CommandError when the database answers but lacks a table; one that is away may come."""
+    connection = connections[kinds[0].objects.db]
+    try:
+        there = set(connection.introspection.table_names())
+    except (OperationalError, InterfaceError):
+        return
+    finally:
+        connection.close()
+    missing = sorted({kind._meta.db_table for kind in kinds} - there)
+    if missing:
+        raise CommandError(f"The table {missing[0]} is missing: run manage.py migrate first.")
 
 
 def chosen_seats(given: str, kinds: list[type[Job]]) -> dict[str, int]:

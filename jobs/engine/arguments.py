@@ -1,0 +1,51 @@
+"""What may be enqueued: values that both databases keep as they are. Pure."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+# NUL is refused by PostgreSQL, lone surrogates by UTF-8.
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_SCALARS = (str, int, float, bool, type(None))
+
+
+def check_text(text: str, *, name: str) -> None:
+    """Raise ValueError, which names the argument, for text that a database refuses."""
+    found = _UNSTORABLE.search(text)
+    if found:
+        what = "a NUL character" if found[0] == "\x00" else "a lone surrogate"
+        raise ValueError(
+            f"{name} holds {what} at position {found.start()}, which cannot be stored."
+        )
+
+
+def check_json(value: Any, *, name: str, max_bytes: int) -> None:
+    """Raise TypeError or ValueError, which names the place, for what JSON does not bring back."""
+    _check_value(value, name)
+    size = len(json.dumps(value, ensure_ascii=False).encode())
+    if size > max_bytes:
+        raise ValueError(f"{name} takes {size} bytes as JSON; {max_bytes} are allowed.")
+
+
+def _check_value(value: Any, name: str) -> None:
+    match value:
+        case str():
+            check_text(value, name=name)
+        case bool() | int() | None:
+            pass
+        case float():
+            if not math.isfinite(value):
+                raise ValueError(f"{name} is {value}, which JSON does not have.")
+        case Mapping():
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    raise TypeError(f"{name} has the key {key!r}; keys must be text.")
+                check_text(key, name=f"a key of {name}")
+                _check_value(item, f"{name}[{key!r}]")
+        case list() | tuple():
+            for index, item in enumerate(value):
+                _check_value(item, f"{name}[{index}]")
+        case _:
+            raise TypeError(f"{name} is a {type(value).__qualname__}, which JSON does not have.")

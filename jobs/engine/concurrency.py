@@ -1,0 +1,42 @@
+"""How many jobs with the same key may run at the same time. Pure.
+
+A job's `concurrency_key` holds any number of keys, each with its limit: `|user:5=2|host:a.org=2|`.
+The limit stands in the row, so that each job and each task may have limits of its own.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+
+def keys(limits: Mapping[str, int]) -> str:
+    """The column for {key: at most so many}; raises ValueError. Empty without limits."""
+    for key, limit in limits.items():
+        if not key or "|" in key or limit < 1:
+            raise ValueError(
+                f"A concurrency key is text without “|”, its limit from 1; not {key!r}: {limit}."
+            )
+    return "".join(f"|{key}={limit}" for key, limit in limits.items()) + "|" * bool(limits)
+
+
+def parse(column: str) -> dict[str, int]:
+    """{key: limit} of a job's column."""
+    pairs = (entry.rpartition("=") for entry in column.split("|") if entry)
+    return {key: int(limit) for key, _, limit in pairs}
+
+
+class Room:
+    """Which jobs may be started beside those that run with the columns `running`."""
+
+    def __init__(self, running: Iterable[str]) -> None:
+        self._counts = Counter(key for column in running for key in parse(column))
+        self.full: set[str] = set()
+        """The entries `|key=limit|` for which a job was turned away."""
+
+    def admit(self, column: str) -> bool:
+        """Whether a job with this column may start; counts it if so."""
+        limits = parse(column)
+        full = {f"|{key}={limit}|" for key, limit in limits.items() if self._counts[key] >= limit}
+        self.full |= full
+        if not full:
+            self._counts.update(limits.keys())
+        return not full

@@ -1,0 +1,112 @@
+"""How jobs come into being: one INSERT in the caller's transaction."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self, TypeVar
+
+from django.db import IntegrityError, models, router, transaction
+from django.db.models.functions import Now
+from django.dispatch import Signal
+
+from jobs.engine.arguments import check_json, check_text
+from jobs.engine.conf import config
+from jobs.engine.row import ACTIVE, OVER, JobRow, Status
+
+# Sent inside the transaction that makes them true, with `kind` and `using`.
+wanted = Signal()  # a worker of this kind has something to do
+changed = Signal()  # a page that shows this kind has something to read
+
+ROWS_PER_STATEMENT = 1000
+CHANCES = 3
+
+R = TypeVar("R", bound=JobRow)
+
+
+class RowQuerySet(models.QuerySet[R]):
+    """Which rows there are, and new ones."""
+
+    _db: str | None
+
+    def ready(self) -> Self:
+        """Due rows in the order in which they are claimed."""
+        return self.filter(status=Status.PENDING, due=True).order_by("-rank", "run_at", "id")
+
+    def future(self) -> Self:
+        return self.filter(status=Status.PENDING, due=False).order_by("run_at")
+
+    def ripe(self) -> Self:
+        """Rows whose time has come and that no claim sees yet."""
+        return self.future().filter(run_at__lte=Now())
+
+    def expired(self) -> Self:
+        return self.filter(status=Status.RUNNING, lease_until__lt=Now())
+
+    def over(self) -> Self:
+        return self.filter(status__in=OVER)
+
+    def enqueue(self, **columns: Any) -> R:
+        """Insert one pending job in the caller's transaction.
+
+        `run_at` puts it off. With `unique_key`, an equal pending or running job is returned in
+        place of a new one, its `duplicate` true. Raises TypeError or ValueError, which names the
+        column, for what cannot be stored.
+        """
+        job = self.model(**self._born(columns))
+        using = self._writes_to()
+        for chance in range(CHANCES, 0, -1):
+            try:
+                with transaction.atomic(using=using):
+                    job.save(force_insert=True, using=using)
+                break
+            except IntegrityError:
+                equal = self._equal(job, using)
+                if equal is not None:
+                    return equal
+                # The equal job may have ended between the two statements: then this one is new.
+                if job.unique_key is None or chance == 1:
+                    raise
+        wanted.send(self.model, kind=self.model.kind, using=using)
+        return job
+
+    def _equal(self, job: R, using: str) -> R | None:
+        if job.unique_key is None:
+            return None
+        equal = self.using(using).filter(unique_key=job.unique_key, status__in=ACTIVE).first()
+        if equal is not None:
+            equal.duplicate = True
+        return equal
+
+    def enqueue_many(self, rows: Iterable[Mapping[str, Any]]) -> list[R]:
+        """Insert pending jobs, 1,000 to a statement, in the caller's transaction.
+
+        Raises like `enqueue`, and then nothing is stored; a taken `unique_key` raises
+        IntegrityError.
+        """
+        jobs = [self.model(**self._born(columns)) for columns in rows]
+        using = self._writes_to()
+        self.using(using).bulk_create(jobs, batch_size=ROWS_PER_STATEMENT)
+        if jobs:
+            wanted.send(self.model, kind=self.model.kind, using=using)
+        return jobs
+
+    def _writes_to(self) -> str:
+        return self._db or router.db_for_write(self.model)
+
+    def _born(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        born = {**self.model.defaults, **columns}
+        for name, value in born.items():
+            _check(self.model, name, value)
+        born.update(rank=born.get("priority", 0), due=born.get("run_at") is None)
+        if born["due"]:
+            born.pop("run_at", None)
+        return born
+
+
+def _check(model: type[JobRow], name: str, value: Any) -> None:
+    """Refuse at the call what the database would refuse, or bring back as something else."""
+    if isinstance(value, str):
+        check_text(value, name=name)
+        length = getattr(model._meta.get_field(name), "max_length", None)
+        if length is not None and len(value) > length:
+            raise ValueError(f"{name} has {len(value)} characters; {length} are allowed.")
+    elif value is not None and isinstance(model._meta.get_field(name), models.JSONField):
+        check_json(value, name=name, max_bytes=config().max_payload_bytes)

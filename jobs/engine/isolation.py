@@ -1,0 +1,108 @@
+"""Suspects run in processes of their own, so that a job that kills its process kills no other."""
+
+import contextlib
+import ctypes
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.context import ForkServerProcess
+
+from jobs.engine import maintenance
+from jobs.engine.lifecycle import Job
+from jobs.engine.weather import SICK
+
+logger = logging.getLogger(__name__)
+
+SECONDS_TO_CLAIM = 5.0
+PR_SET_PDEATHSIG = 1
+
+Kind = type[Job]
+Body = Callable[[str], None]
+"""Runs, in its own process, the suspects of the kind with this short name."""
+
+
+def die_with_parent() -> None:
+    """Get SIGTERM when the process that started this one is gone, however it went."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class Isolation:
+    """The children of one worker. Each holds a seat of its kind as long as it lives.
+
+    They are forked from a server that is started at the first need and has Django loaded: this
+    process has threads, so it must not fork, and loading Django for each child takes a second.
+    """
+
+    def __init__(self, body: Body, *, ended: Callable[[Kind], None]) -> None:
+        self._body = body
+        self._ended = ended
+        self._lock = threading.Lock()
+        self._children: dict[ForkServerProcess, tuple[Kind, float]] = {}
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["jobs.engine.loaded"])
+
+    def __len__(self) -> int:
+        return len(self._children)
+
+    def wanted(self, kind: Kind) -> int:
+        """How many more children there is work for."""
+        now = time.monotonic()
+        with self._lock:
+            starting = sum(
+                child_kind is kind and now - began < SECONDS_TO_CLAIM
+                for child_kind, began in self._children.values()
+            )
+        return max(0, kind.objects.ready().filter(suspect=True).count() - starting)
+
+    def start(self, kind: Kind) -> None:
+        child = self._context.Process(
+            target=self._body, args=(kind.kind,), name=f"suspect-{kind.kind}"
+        )
+        child.start()
+        with self._lock:
+            self._children[child] = kind, time.monotonic()
+        threading.Thread(
+            target=self._wait, args=(child, kind), name="jobs-isolation", daemon=True
+        ).start()
+
+    def stop(self) -> None:
+        """Let the children drain; the second time, release what they run at once."""
+        for child in self._living():
+            child.terminate()
+
+    def join(self, seconds: float) -> None:
+        """Wait for the children to end; kill those that do not."""
+        deadline = time.monotonic() + seconds
+        for child in self._living():
+            child.join(max(0.0, deadline - time.monotonic()))
+        for child in self._living():
+            child.kill()
+
+    def _living(self) -> Sequence[ForkServerProcess]:
+        with self._lock:
+            return list(self._children)
+
+    def _wait(self, child: ForkServerProcess, kind: Kind) -> None:
+        child.join()
+        if child.exitcode:
+            logger.warning(
+                "The process for a suspect of %s died with exit code %d", kind.kind, child.exitcode
+            )
+            with contextlib.suppress(*SICK):
+                maintenance.rescue_dead(kind)
+        with self._lock:
+            self._children.pop(child, None)
+        self._ended(kind)
+
+
+def become_a_child() -> None:
+    """First words of a child: a group of its own, so that Ctrl-C reaches its parent alone."""
+    os.setpgid(0, 0)
+    die_with_parent()

@@ -1,0 +1,25 @@
+"""The process of a suspect: a worker with one seat that ends when there are no suspects left."""
+
+import signal
+import sys
+
+from jobs.engine.isolation import become_a_child
+from jobs.engine.lifecycle import Job
+from jobs.engine.worker import Worker
+
+
+def run_suspects(name: str, *, grace_seconds: float | None) -> None:
+    """Run the suspects of the kind with this short name, one after the other."""
+    become_a_child()
+    kind = next(kind for kind in Job.kinds() if kind.kind == name)
+    worker = Worker(
+        [kind], seats={name: 1}, grace_seconds=grace_seconds, burst=True, suspects_only=True
+    )
+    stop_on_signals(worker)
+    sys.exit(worker.run())
+
+
+def stop_on_signals(worker: Worker) -> None:
+    """SIGTERM or SIGINT drain the worker; a second one hands back at once what it runs."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: worker.stop())
