@@ -1,5 +1,6 @@
 """Fixtures for every test."""
 
 from tests.githttp import git_server
+from tests.workers import jobs_settings, worker, worker_process
 
-__all__ = ["git_server"]
+__all__ = ["git_server", "jobs_settings", "worker", "worker_process"]

@@ -11,7 +11,7 @@ import pytest
 
 from tests import postgres
 
-DATABASE_FIXTURES = {"db", "transactional_db", "live_server"}
+DATABASE_FIXTURES = {"db", "transactional_db", "live_server", "on_both_databases"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

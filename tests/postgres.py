@@ -82,14 +82,15 @@ class InstalledServer:
         self.start()
 
     def _run(self, program: str, *arguments: str | Path) -> None:
-        done = subprocess.run(
-            [self.programs / program, *arguments],
-            user=self.user,
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=(self.folder / f"{program}.log").open("ab"),
-            stderr=subprocess.STDOUT,
-        )
+        with (self.folder / f"{program}.log").open("ab") as output:
+            done = subprocess.run(
+                [self.programs / program, *arguments],
+                user=self.user,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
         if done.returncode:
             log = (self.folder / f"{program}.log").read_text(errors="replace")
             raise NoPostgres(f"{program} failed: {log[-2000:]}")
@@ -113,11 +114,12 @@ class InstalledServer:
             "start",
         )
 
-    def stop(self) -> None:
-        self._run("pg_ctl", "-D", self.data, "-m", "immediate", "-w", "stop")
+    def stop(self, *, mode: str = "immediate") -> None:
+        self._run("pg_ctl", "-D", self.data, "-m", mode, "-w", "stop")
 
     def restart(self) -> None:
-        self.stop()
+        """Stop and start; every session ends, and nothing that was committed is lost."""
+        self.stop(mode="fast")
         self.start()
 
     def close(self) -> None:
@@ -142,15 +144,20 @@ def from_wheel() -> tuple[str, Callable[[], None]]:
     return server.get_uri(), close
 
 
+own_server: InstalledServer | None = None
+"""The server of this test run, where it is one that may be stopped and started."""
+
+
 def database_url() -> tuple[str, Callable[[], None]]:
     """(URL, how to stop it) of the server that the tests use; raises NoPostgres."""
+    global own_server
     given = os.environ.get("TEST_DATABASE_URL")
     if given:
         return given, lambda: None
     programs = installed_programs()
     if programs:
-        server = InstalledServer(programs)
-        return server.url, server.close
+        own_server = InstalledServer(programs)
+        return own_server.url, own_server.close
     try:
         return from_wheel()
     except Exception as error:

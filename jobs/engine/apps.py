@@ -1,4 +1,8 @@
+from typing import Any
+
 from django.apps import AppConfig
+from django.db import router
+from django.db.models.signals import post_migrate
 from django.utils.translation import gettext_lazy as _
 
 
@@ -11,4 +15,20 @@ class EngineConfig(AppConfig):
         from jobs.engine import checks, wakeup
 
         checks.register_checks()
+        post_migrate.connect(make_built_in_schedules, sender=self)
         wakeup.connect_signals()
+
+
+def make_built_in_schedules(*, using: str, **_kwargs: Any) -> None:
+    """What every installation does again and again; a person may change or disable it."""
+    from jobs.engine.schedules import Schedule
+
+    if not router.allow_migrate_model(using, Schedule):
+        return
+    Schedule.objects.using(using).get_or_create(
+        name="retention",
+        defaults={
+            "cron": "17 * * * *",
+            "columns": {"task": "jobs.engine.retention.delete_old_jobs", "unique_key": "retention"},
+        },
+    )

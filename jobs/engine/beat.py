@@ -11,7 +11,7 @@ from jobs.engine.execution import Run, give_connections_back
 from jobs.engine.lifecycle import Job
 from jobs.engine.retry import Cancelled, Lost, TimedOut
 from jobs.engine.running import Running, claims_of
-from jobs.engine.wakeup import use_own_connection
+from jobs.engine.wakeup import using_own_connection
 from jobs.engine.weather import SICK, Weather
 
 logger = logging.getLogger(__name__)
@@ -50,11 +50,8 @@ class Beat(threading.Thread):
         self.ring()
 
     def run(self) -> None:
-        use_own_connection(self._using)
-        try:
+        with using_own_connection(self._using):
             self._loop()
-        finally:
-            give_connections_back()
 
     def _loop(self) -> None:
         wait = IDLE
@@ -96,6 +93,7 @@ class Beat(threading.Thread):
     def _until_next(self) -> float:
         runs = self._running.all()
         if not runs:
+            give_connections_back()
             return IDLE
         now = time.monotonic()
         limits = [run.time_limit for run in runs if run.stopped is None]
@@ -111,14 +109,22 @@ class Beat(threading.Thread):
         """Renew all leases, one statement per kind; a lost one stops its run."""
         with self._renewing:
             for kind, runs in self._running.by_kind().items():
-                asked = time.monotonic()
-                lost = kind.objects.renew(claims_of(runs), lease_seconds=self._config.lease_seconds)
-                for run in runs:
-                    if run.job.pk in lost:
-                        run.stop(Lost("Another attempt owns this job, or it is gone."))
-                    else:
-                        run.lease_ends = asked + self._config.lease_seconds
+                # What the statement waited for is taken off the lease here, to be safe. After a
+                # long wait nothing would be left of it, though the row has a new one: once more.
+                if self._renew_kind(kind, runs) > self._config.heartbeat_seconds:
+                    self._renew_kind(kind, runs)
             self._next_renewal = time.monotonic() + self._config.heartbeat_seconds
+
+    def _renew_kind(self, kind: type[Job], runs: list[Run]) -> float:
+        """Renew the leases of one kind; returns the seconds that it took."""
+        asked = time.monotonic()
+        lost = kind.objects.renew(claims_of(runs), lease_seconds=self._config.lease_seconds)
+        for run in runs:
+            if run.job.pk in lost:
+                run.stop(Lost("Another attempt owns this job, or it is gone."))
+            else:
+                run.lease_ends = asked + self._config.lease_seconds
+        return time.monotonic() - asked
 
     @staticmethod
     def _look_for_cancels(kind: type[Job], runs: list[Run]) -> None:

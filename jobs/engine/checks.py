@@ -1,61 +1,103 @@
 """System checks: what is wrong with the settings or with a kind, said before anything runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.conf import settings
 from django.core import checks
+from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 - Django's own names
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
 
-from jobs.engine.conf import load
+from jobs.engine.conf import Config, load
 from jobs.engine.lifecycle import Job
 
 
-def check_settings(**_kwargs: Any) -> Sequence[checks.CheckMessage]:
+def check_settings(**_kwargs: Any) -> Sequence[CheckMessage]:
     """JOBS holds known keys and sensible values, and its seats name kinds that exist."""
     try:
         config = load(getattr(settings, "JOBS", {}))
     except ImproperlyConfigured as error:
-        return [checks.Error(str(error), id="jobs_engine.E001")]
+        return [Error(str(error), id="jobs_engine.E001")]
+    return [*_unknown_seats(config), *_databases(config), *_long_atomic_kinds(config), *_serving()]
+
+
+def _unknown_seats(config: Config) -> Iterator[CheckMessage]:
     known = {kind.kind for kind in Job.kinds()}
-    return [
-        checks.Warning(
+    for name in sorted(set(config.seats) - known):
+        yield Warning(
             f"JOBS['SEATS'] names {name!r}, which is no kind of job.",
             hint=f"Kinds: {', '.join(sorted(known)) or 'none'}.",
             id="jobs_engine.W001",
         )
-        for name in sorted(set(config.seats) - known)
-    ]
 
 
-def check_kinds(**_kwargs: Any) -> Sequence[checks.CheckMessage]:
+def _databases(config: Config) -> Iterator[CheckMessage]:
+    """The databases that kinds live in are set up so that many threads can use them."""
+    kinds_by_alias: dict[str, list[type[Job]]] = {}
+    for kind in Job.kinds():
+        kinds_by_alias.setdefault(kind.objects.db, []).append(kind)
+    for alias, kinds in kinds_by_alias.items():
+        options = connections[alias].settings_dict.get("OPTIONS") or {}
+        if connections[alias].vendor == "sqlite":
+            yield from _sqlite(alias, str(connections[alias].settings_dict["NAME"]), options)
+        pool = options.get("pool")
+        seats = sum(config.seats_of(kind.kind) for kind in kinds)
+        if isinstance(pool, dict) and (pool.get("max_size") or pool.get("min_size", 4)) < seats:
+            yield Warning(
+                f"The pool of DATABASES[{alias!r}] has fewer connections than the {seats} seats.",
+                hint="Jobs that use the database wait for each other. Raise OPTIONS['pool']['max_size'].",
+                id="jobs_engine.W002",
+            )
+
+
+def _sqlite(alias: str, name: str, options: dict[str, Any]) -> Iterator[CheckMessage]:
+    if options.get("transaction_mode") != "IMMEDIATE":
+        yield Warning(
+            f"DATABASES[{alias!r}] is SQLite without transaction_mode IMMEDIATE.",
+            hint="Workers will meet “database is locked”. Set OPTIONS['transaction_mode'] = 'IMMEDIATE'.",
+            id="jobs_engine.W003",
+        )
+    if ":memory:" in name or "mode=memory" in name:
+        yield Warning(
+            f"DATABASES[{alias!r}] is an SQLite database in memory.",
+            hint="No other process sees its jobs. Name a file.",
+            id="jobs_engine.W004",
+        )
+
+
+def _long_atomic_kinds(config: Config) -> Iterator[CheckMessage]:
+    for kind in Job.kinds():
+        limit = kind.defaults.get("max_running_seconds", config.max_running_seconds)
+        if kind.atomic and limit > config.lease_seconds / 3:
+            yield Warning(
+                f"The kind is atomic and may run for {limit:g} s, over a third of the lease.",
+                hint="Its transaction keeps others waiting: lower max_running_seconds in `defaults`.",
+                obj=kind,
+                id="jobs_engine.W005",
+            )
+
+
+def _serving() -> Iterator[CheckMessage]:
+    installed = "django_eventstream" in settings.INSTALLED_APPS
+    if installed and not getattr(settings, "ASGI_APPLICATION", None):
+        yield Warning(
+            "Streams need ASGI, and ASGI_APPLICATION is not set.",
+            hint="Under WSGI a stream holds its thread for ever and sends nothing.",
+            id="jobs_engine.W006",
+        )
+
+
+def check_kinds(**_kwargs: Any) -> Sequence[CheckMessage]:
     """Every kind has a short name of its own and inherited `Job.Meta`."""
-    found: list[checks.CheckMessage] = []
+    found: list[CheckMessage] = []
     taken: dict[str, type[Job]] = {}
     for kind in Job.kinds():
-        name = getattr(kind, "kind", "")
-        if not name or not name.isidentifier() or len(name) > 40:
-            found.append(
-                checks.Error(
-                    "A kind needs a short name of letters, digits and underscores.",
-                    hint="As in: kind = 'import'",
-                    obj=kind,
-                    id="jobs_engine.E002",
-                )
-            )
-        elif name in taken:
-            found.append(
-                checks.Error(
-                    f"{taken[name].__name__} is called {name!r} too.",
-                    obj=kind,
-                    id="jobs_engine.E003",
-                )
-            )
-        taken.setdefault(name, kind)
+        found += _name_faults(kind, taken)
         missing = _missing_from_meta(kind)
         if missing:
             found.append(
-                checks.Error(
+                Error(
                     f"The kind lacks {', '.join(missing)}.",
                     hint="Write `class Meta(Job.Meta):`, and add to its lists instead of replacing them.",
                     obj=kind,
@@ -65,15 +107,29 @@ def check_kinds(**_kwargs: Any) -> Sequence[checks.CheckMessage]:
     return found
 
 
+def _name_faults(kind: type[Job], taken: dict[str, type[Job]]) -> Iterator[CheckMessage]:
+    name = getattr(kind, "kind", "")
+    if not isinstance(name, str) or not name.isidentifier() or len(name) > 40:
+        yield Error(
+            "A kind needs a short name of letters, digits and underscores.",
+            hint="As in: kind = 'import'",
+            obj=kind,
+            id="jobs_engine.E002",
+        )
+    elif name in taken:
+        yield Error(
+            f"{taken[name].__name__} is called {name!r} too.", obj=kind, id="jobs_engine.E003"
+        )
+    taken.setdefault(name, kind)
+
+
 def _missing_from_meta(kind: type[Job]) -> list[str]:
     label = {"app_label": kind._meta.app_label, "class": kind._meta.model_name}
-    wanted = [index.name for index in Job.Meta.indexes] + [
-        rule.name for rule in Job.Meta.constraints
-    ]
-    there = {index.name for index in kind._meta.indexes} | {
-        rule.name for rule in kind._meta.constraints
-    }
-    return sorted(name % label for name in wanted if name % label not in there)
+    rules = [index.name for index in Job.Meta.indexes]
+    rules += [constraint.name for constraint in Job.Meta.constraints]
+    there = {index.name for index in kind._meta.indexes}
+    there |= {constraint.name for constraint in kind._meta.constraints}
+    return sorted(name % label for name in rules if name % label not in there)
 
 
 def register_checks() -> None:

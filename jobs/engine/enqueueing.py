@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Self, TypeVar
 
+from django.core.exceptions import FieldDoesNotExist
 from django.db import IntegrityError, models, router, transaction
 from django.db.models.functions import Now
 from django.dispatch import Signal
@@ -50,7 +51,7 @@ class RowQuerySet(models.QuerySet[R]):
         place of a new one, its `duplicate` true. Raises TypeError or ValueError, which names the
         column, for what cannot be stored.
         """
-        job = self.model(**self._born(columns))
+        job = self.model(**self.born(columns))
         using = self._writes_to()
         for chance in range(CHANCES, 0, -1):
             try:
@@ -81,7 +82,7 @@ class RowQuerySet(models.QuerySet[R]):
         Raises like `enqueue`, and then nothing is stored; a taken `unique_key` raises
         IntegrityError.
         """
-        jobs = [self.model(**self._born(columns)) for columns in rows]
+        jobs = [self.model(**self.born(columns)) for columns in rows]
         using = self._writes_to()
         self.using(using).bulk_create(jobs, batch_size=ROWS_PER_STATEMENT)
         if jobs:
@@ -91,7 +92,8 @@ class RowQuerySet(models.QuerySet[R]):
     def _writes_to(self) -> str:
         return self._db or router.db_for_write(self.model)
 
-    def _born(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+    def born(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """All columns of a new job; raises TypeError or ValueError for what cannot be stored."""
         born = {**self.model.defaults, **columns}
         for name, value in born.items():
             _check(self.model, name, value)
@@ -103,10 +105,14 @@ class RowQuerySet(models.QuerySet[R]):
 
 def _check(model: type[JobRow], name: str, value: Any) -> None:
     """Refuse at the call what the database would refuse, or bring back as something else."""
+    try:
+        column = model._meta.get_field(name)
+    except FieldDoesNotExist:
+        raise TypeError(f"{model.__name__} has no column {name}.") from None
     if isinstance(value, str):
         check_text(value, name=name)
-        length = getattr(model._meta.get_field(name), "max_length", None)
+        length = getattr(column, "max_length", None)
         if length is not None and len(value) > length:
             raise ValueError(f"{name} has {len(value)} characters; {length} are allowed.")
-    elif value is not None and isinstance(model._meta.get_field(name), models.JSONField):
+    elif value is not None and isinstance(column, models.JSONField):
         check_json(value, name=name, max_bytes=config().max_payload_bytes)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from django.db import connections
+from django.db import connections, transaction
 
-from jobs.engine.lifecycle import Job
+from jobs.engine.lifecycle import Job, LostClaim
 from jobs.engine.progress import Progress
 from jobs.engine.retry import (
     Cancelled,
@@ -70,6 +70,11 @@ class Run:
         """Raise Cancelled, TimedOut, Released or Lost when this run is to end."""
         if self._stopped is not None:
             raise self._stopped
+
+    def log(self, line: str) -> None:
+        """Keep a line on the job, where pages show it live; long ones and too many are cut."""
+        self.progress.add_line(line)
+        self._on_report()
 
     def subprocess(self, argv: Sequence[str], **options: Any) -> "programs.Popen[bytes]":
         """Start a program in a process group of its own, which dies with this run.
@@ -179,14 +184,28 @@ def execute(run: Run) -> Outcome:
     """Perform the job; every way in which a handler can end comes back as an Outcome."""
     try:
         run.check()
+        if run.job.atomic:
+            return _execute_atomically(run)
         with run.handling():
             result = run.job.perform(run)
         return Outcome(run, Decision("complete"), result)
+    except LostClaim:
+        run.leave()
+        return Outcome(run, Decision("drop"))
     except BaseException as error:
         run.leave()
         return outcome_of(run, error)
     finally:
         give_connections_back()
+
+
+def _execute_atomically(run: Run) -> Outcome:
+    """Perform and complete in one transaction: a lost claim takes the effects with it."""
+    with transaction.atomic(using=run.job._state.db):
+        with run.handling():
+            result = run.job.perform(run)
+        run.job.complete(result)
+    return Outcome(run, Decision("drop"))
 
 
 def give_connections_back() -> None:

@@ -11,6 +11,7 @@ from jobs.engine.execution import Outcome, Run, give_connections_back, outcome_o
 from jobs.engine.lifecycle import Job, LostClaim
 from jobs.engine.retry import Lost
 from jobs.engine.running import Running
+from jobs.engine.wakeup import using_own_connection
 from jobs.engine.weather import SICK, Weather
 
 logger = logging.getLogger(__name__)
@@ -19,8 +20,9 @@ logger = logging.getLogger(__name__)
 class Finisher(threading.Thread):
     """Takes outcomes from the seats; while one commit is under way, the next batch gathers."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: Running, *, using: str) -> None:
         super().__init__(name="jobs-finisher", daemon=True)
+        self._using = using
         self._running = running
         self._bell: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
         self._kept: list[Outcome] = []
@@ -45,7 +47,8 @@ class Finisher(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._loop()
+            with using_own_connection(self._using):
+                self._loop()
         finally:
             give_connections_back()
 

@@ -57,4 +57,13 @@ def is_dead(worker: str) -> bool:
     if prefix is None or not worker.startswith(prefix):
         return False
     pid, _, start = worker.removeprefix(prefix).partition("/")
-    return bool(start) and pid.isdigit() and _born(int(pid)) != start
+    if not start or not pid.isdigit():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        # It is there. What the system hides of other people's processes says nothing.
+        return _born(int(pid)) not in ("", start)
+    return _born(int(pid)) != start

@@ -1,10 +1,13 @@
 """What holds for a whole kind over all workers: who may claim with keys, and whether it is paused."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.db import models, transaction
 from django.db.models.functions import Now
+from django.db.models.signals import post_delete, post_save
 from django.utils.translation import gettext_lazy as _
+
+from jobs.engine.enqueueing import changed, wanted
 
 
 class KindLock(models.Model):
@@ -65,3 +68,13 @@ def resume(kind: str, *, reason: str = Pause.OPERATOR, using: str) -> bool:
     with transaction.atomic(using=using):
         deleted, _by_model = Pause.objects.using(using).filter(kind=kind, reason=reason).delete()
     return deleted > 0
+
+
+def tell_of_pause(*, instance: Pause, using: str, **_kwargs: Any) -> None:
+    """Workers wake at once when a pause is made or lifted, by whomever, and so do pages."""
+    for signal in (wanted, changed):
+        signal.send(Pause, kind=instance.kind, using=using)
+
+
+post_save.connect(tell_of_pause, sender=Pause)
+post_delete.connect(tell_of_pause, sender=Pause)

@@ -11,8 +11,8 @@ import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, aclosing, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from django.http import HttpRequest, StreamingHttpResponse
@@ -23,7 +23,7 @@ from django_eventstream.views import events, get_listener_manager
 
 from jobs.engine.execution import give_connections_back
 from jobs.engine.lifecycle import Job
-from jobs.engine.wakeup import CHANGED, Waker, use_own_connection
+from jobs.engine.wakeup import CHANGED, Waker, using_own_connection
 from jobs.engine.weather import SICK, Weather
 
 logger = logging.getLogger(__name__)
@@ -124,20 +124,17 @@ class Hub:
     def _watch(self) -> None:
         """Read at each hint, ten times a second at most; end when nobody watches."""
         weather = Weather("live pages")
-        waker: Waker | None = None
-        own: set[str] = set()
-        try:
+        wakers: dict[str, Waker] = {}
+        with ExitStack() as stack:
             while True:
                 watched = self.all()
                 if not watched and self._may_end():
                     return
-                using = {entry.feed.using for entry in watched}
-                for alias in using - own:
-                    use_own_connection(alias)
-                    own.add(alias)
-                if waker is None and using:
-                    waker = Waker([CHANGED], self.ring, using=next(iter(using)))
-                    waker.start()
+                for alias in {entry.feed.using for entry in watched} - set(wakers):
+                    stack.enter_context(using_own_connection(alias))
+                    wakers[alias] = Waker([CHANGED], self.ring, using=alias)
+                    wakers[alias].start()
+                    stack.callback(wakers[alias].close)
                 pause = SECONDS_BETWEEN_READS
                 try:
                     self._read(watched)
@@ -148,10 +145,6 @@ class Hub:
                     logger.exception("live pages: the jobs could not be read")
                 time.sleep(pause)
                 self._wait()
-        finally:
-            if waker is not None:
-                waker.close()
-            give_connections_back()
 
     def _may_end(self) -> bool:
         with self._lock:
@@ -179,6 +172,7 @@ class Hub:
                 except Exception:
                     # One job that cannot be shown must not keep the others from their pages.
                     logger.exception("live pages: %s cannot be shown", entry.channel)
+                    entry.shown = replace(entry.shown, mark=_mark(feed, rows.get(entry.pk)))
 
 
 def _show(watched: Watched, job: Job | None) -> bool:

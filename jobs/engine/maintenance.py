@@ -15,6 +15,7 @@ from django.utils.dateparse import parse_datetime
 from jobs.engine import identity
 from jobs.engine.kinds import Pause
 from jobs.engine.lifecycle import Job
+from jobs.engine.schedules import Schedule
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +37,10 @@ class Sight:
     """Kinds that run in other processes of this machine too."""
     ripe: set[Kind] = field(default_factory=set)
     expired: set[Kind] = field(default_factory=set)
+    ticks: bool = False
+    """A schedule is due."""
     next_in: float | None = None
-    """Seconds until the next future row is due, on the database's clock."""
+    """Seconds until the next future row or schedule is due, on the database's clock."""
 
 
 def look(kinds: Sequence[Kind], *, using: str, worker: str = "") -> Sight:
@@ -60,6 +63,10 @@ def look(kinds: Sequence[Kind], *, using: str, worker: str = "") -> Sight:
         add("EXISTS ({})", rows.ripe().order_by().values("pk"))
         add("EXISTS ({})", rows.expired().values("pk"))
         add("({})", rows.future().values("run_at")[:1])
+    schedules = Schedule.objects.using(using)
+    add("EXISTS ({})", schedules.due().values("pk"))
+    planned = schedules.filter(enabled=True, next_at__isnull=False).order_by("next_at")
+    add("({})", planned.values("next_at")[:1])
     compiler = kinds[0].objects.all().query.get_compiler(connection=connection)
     now_sql, now_values = compiler.compile(Now())
     with connection.cursor() as cursor:
@@ -69,7 +76,9 @@ def look(kinds: Sequence[Kind], *, using: str, worker: str = "") -> Sight:
 
 
 def _sight(kinds: Sequence[Kind], now: datetime, values: Sequence[Any]) -> Sight:
-    sight = Sight()
+    *values, ticks, next_tick = values
+    sight = Sight(ticks=bool(ticks))
+    moments = [next_tick]
     for index, kind in enumerate(kinds):
         *flags, next_at = values[index * 7 : index * 7 + 7]
         seen = (
@@ -83,9 +92,9 @@ def _sight(kinds: Sequence[Kind], now: datetime, values: Sequence[Any]) -> Sight
         for flag, kinds_seen in zip(flags, seen, strict=True):
             if flag:
                 kinds_seen.add(kind)
-        if next_at is not None:
-            wait = max(0.0, (_moment(next_at) - now).total_seconds())
-            sight.next_in = wait if sight.next_in is None else min(wait, sight.next_in)
+        moments.append(next_at)
+    waits = [(_moment(moment) - now).total_seconds() for moment in moments if moment is not None]
+    sight.next_in = max(0.0, min(waits)) if waits else None
     return sight
 
 
@@ -146,4 +155,6 @@ class Sweeper:
 def _told(jobs: Sequence[Job]) -> list[Job]:
     for job in jobs:
         logger.warning("%s: worker %s was lost in attempt %d", job, job.worker, job.attempts)
+        # Not in the rescue's own transaction, which holds locks, and only if that is committed.
+        transaction.on_commit(job.on_lost, using=type(job).objects.db, robust=True)
     return list(jobs)

@@ -4,10 +4,16 @@ import threading
 import time
 from typing import Any
 
+from django.db.models import F, Value
+from django.db.models.functions import Concat
+
 from jobs.engine.lifecycle import Job, LostClaim
 from jobs.engine.text import clean
 
 STEP_CHARACTERS = 200
+LOG_CHARACTERS = 64 * 1024
+LINE_CHARACTERS = 1_000
+FULL = "… the log is full."
 SECONDS_BETWEEN_WRITES = 0.2
 
 
@@ -18,6 +24,8 @@ class Progress:
         self._job = job
         self._lock = threading.Lock()
         self._columns: dict[str, Any] = {}
+        self._lines: list[str] = []
+        self._room = max(0, LOG_CHARACTERS - len(job.log))
         self._percent = 0
         self._step = ""
         self._urgent = False
@@ -52,10 +60,22 @@ class Progress:
                 self._urgent = True
             self._columns.update(progress_done=done, progress_total=total, **more)
 
+    def add_line(self, line: str) -> None:
+        """Note a line for the job's log; what is beyond its size is left out, and that is said."""
+        text = clean(line, limit=LINE_CHARACTERS)
+        with self._lock:
+            if not self._room:
+                return
+            if len(text) >= self._room:
+                text, self._room = FULL, 0
+            else:
+                self._room -= len(text) + 1
+            self._lines.append(text)
+
     def wait_needed(self, now: float) -> float | None:
         """Seconds until this report should be written; None when there is nothing to write."""
         with self._lock:
-            if not self._columns:
+            if not self._columns and not self._lines:
                 return None
             return 0 if self._urgent else max(0, self._written_at + SECONDS_BETWEEN_WRITES - now)
 
@@ -63,15 +83,18 @@ class Progress:
         """Write what was reported since the last time; raises LostClaim."""
         with self._lock:
             columns, self._columns, self._urgent = self._columns, {}, False
+            lines, self._lines = self._lines, []
             self._written_at = time.monotonic()
-        if not columns:
+        if not columns and not lines:
             return
+        more = {"log": Concat(F("log"), Value("\n".join([*lines, ""])))} if lines else {}
         try:
-            self._job.report(**columns)
+            self._job.report(**columns, **more)
         except LostClaim:
             raise
         except BaseException:
             with self._lock:
                 # What a sick database refused is written later, unless it is outdated by then.
                 self._columns = columns | self._columns
+                self._lines = lines + self._lines
             raise

@@ -54,6 +54,10 @@ class JobRow(models.Model):
     """The kind's short name: in seats, options, pauses and addresses."""
     defaults: ClassVar[Mapping[str, Any]] = {}
     """Columns that `enqueue` fills when the caller does not."""
+    retention_days: ClassVar[float | None] = None
+    """How long an ended job is kept; JOBS["RETENTION_DAYS"] where the kind does not say."""
+    atomic: ClassVar[bool] = False
+    """`perform` and completion are one transaction: for short work whose effects are rows."""
     progress_fields: ClassVar[Mapping[str, Any]] = {}
     """The kind's own progress columns, which `run.report()` may set, and their blank values."""
 
@@ -159,6 +163,12 @@ class JobRow(models.Model):
 
     def discard(self, result: Any) -> None:
         """Clean up a result of `perform` whose attempt could not be completed."""
+
+    def delete_files(self) -> None:
+        """Delete the files that the job owns, before its row is deleted."""
+
+    def on_lost(self) -> None:
+        """Clean up what the attempt left whose worker was lost; the row has moved on since."""
 
     def check_requeue(self) -> None:
         """Raise Refused if this ended job must not run again."""

@@ -11,7 +11,7 @@ import selectors
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections
@@ -41,9 +41,19 @@ def own_connection(alias: str) -> BaseDatabaseWrapper:
     return wrapper
 
 
-def use_own_connection(alias: str) -> None:
-    """From now on, queries of the calling thread go through a connection that no pool knows."""
-    connections[alias] = own_connection(alias)
+@contextlib.contextmanager
+def using_own_connection(alias: str) -> Iterator[None]:
+    """Queries of the calling thread go through a connection that no pool knows.
+
+    A pool backs off for longer and longer while its server is away, and it may be exhausted.
+    """
+    before = connections[alias]
+    connections[alias] = mine = own_connection(alias)
+    try:
+        yield
+    finally:
+        connections[alias] = before
+        _close_quietly(mine)
 
 
 def _notify(channel: str, using: str) -> None:

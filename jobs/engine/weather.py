@@ -9,7 +9,7 @@ from django.db.utils import Error
 logger = logging.getLogger(__name__)
 
 FIRST_WAIT = 0.1
-LONGEST_WAIT = 5.0
+LONGEST_WAIT = 2.0
 
 SICK = (DatabaseError, InterfaceError, Error)
 

@@ -6,24 +6,26 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 
-from jobs.engine import identity, maintenance
+from jobs.engine import ageing, identity, maintenance
 from jobs.engine.beat import Beat
 from jobs.engine.conf import Config, config
-from jobs.engine.execution import Run, give_connections_back, outcome_of
+from jobs.engine.execution import Run, outcome_of
 from jobs.engine.finishing import Finisher
 from jobs.engine.isolation import Body, Isolation
 from jobs.engine.lifecycle import Job, LostClaim
 from jobs.engine.maintenance import Sight, Sweeper
 from jobs.engine.retry import Released
 from jobs.engine.running import Running
+from jobs.engine.schedules import Schedule
 from jobs.engine.seats import Seats
-from jobs.engine.wakeup import Waker, channel_of
+from jobs.engine.wakeup import Waker, channel_of, using_own_connection
 from jobs.engine.weather import SICK, Weather
 
 logger = logging.getLogger(__name__)
 
 EXIT_RETIRED = 75  # EX_TEMPFAIL of sysexits.h: start me again
 SECONDS_TO_UNWIND = 2.0
+SECONDS_BETWEEN_AGEINGS = 30.0
 
 Kind = type[Job]
 
@@ -55,11 +57,12 @@ class Worker:
         self._retired = False
         self._backlog: set[Kind] = set()
         self._turn = 0
+        self._next_ageing = 0.0
         self._sweeper = Sweeper()
         self._weather = Weather("worker")
         self.running = Running()
-        self.finisher = Finisher(self.running)
         using = kinds[0].objects.db
+        self.finisher = Finisher(self.running, using=using)
         self._using = using
         self.beat = Beat(self.running, config=self._settings, using=using, abandon=self._abandon)
         self.waker = Waker([channel_of(kind.kind) for kind in kinds], self._hint, using=using)
@@ -83,13 +86,13 @@ class Worker:
         """Work until stopped (or, in a burst, until nothing is due); returns the exit code."""
         for thread in (self.finisher, self.beat, self.waker):
             thread.start()
-        try:
-            self._rescue_first()
-            while not self._stops:
-                self._round()
-        finally:
-            self._drain()
-            give_connections_back()
+        with using_own_connection(self._using):
+            try:
+                self._rescue_first()
+                while not self._stops:
+                    self._round()
+            finally:
+                self._drain()
         return EXIT_RETIRED if self._retired else 0
 
     def _hint(self) -> None:
@@ -115,8 +118,7 @@ class Worker:
         try:
             sight = self._look()
             self._sweep(sight)
-            for kind in sight.ripe:
-                kind.objects.mature()
+            self._keep_up(sight)
             claimed = self._claim((sight.due | sight.ripe) - sight.paused)
             claimed += self._claim_suspects(sight.suspects - sight.paused)
             self._weather.good()
@@ -128,6 +130,17 @@ class Worker:
             return
         if not (claimed and self._backlog):
             self._wait(self._pause(sight))
+
+    def _keep_up(self, sight: Sight) -> None:
+        """Rows and schedules whose time has come, and now and then the order of old rows."""
+        for kind in sight.ripe:
+            kind.objects.mature()
+        if sight.ticks and Schedule.objects.using(self._using).tick():
+            self.ring()
+        if sight.due and time.monotonic() >= self._next_ageing:
+            self._next_ageing = time.monotonic() + SECONDS_BETWEEN_AGEINGS
+            for kind in sight.due:
+                ageing.raise_ranks(kind)
 
     def _look(self) -> Sight:
         return maintenance.look(list(self._seats), using=self._using, worker=self._name)

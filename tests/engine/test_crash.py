@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from jobs.engine import identity
-from tests.engine.conftest import WorkerProcess, has_status, run_due, status_of, wait_for
 from tests.kinds.models import Effect, Probe
+from tests.waiting import wait_for
+from tests.workers import WorkerProcess, has_status, run_due, status_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

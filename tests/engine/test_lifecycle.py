@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from jobs.engine.lifecycle import Job, LostClaim, Refused
 from jobs.engine.row import Status
-from tests.engine.conftest import age_lease
 from tests.kinds.models import Chain, Probe
+from tests.workers import age_lease
 
 pytestmark = pytest.mark.django_db
 

@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from django.utils import timezone
 
 from jobs.engine.conf import config
 from jobs.engine.worker import EXIT_RETIRED, Worker
-from tests.engine.conftest import has_status, make_due, run_due, status_of, wait_for
 from tests.kinds.models import Chain, Effect, Probe
+from tests.waiting import wait_for
+from tests.workers import has_status, make_due, run_due, status_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -76,12 +78,14 @@ def test_a_failure_is_tried_again_after_five_then_twenty_five_seconds() -> None:
         run_due()
         row = Probe.objects.get(pk=job.pk)
         if row.status == "pending":
-            waits.append((row.run_at - timezone.now()).total_seconds())
+            ended = datetime.fromisoformat(row.attempt_log[-1]["ended_at"])
+            waits.append((row.run_at - ended).total_seconds())
             make_due()
 
     assert row.status == "failed"
-    assert 3.5 < waits[0] < 5.6
-    assert 21 < waits[1] < 27.6
+    # Ten per cent of jitter, and what it took to write the outcome.
+    assert 4.5 <= waits[0] < 5.5 + 3
+    assert 22.5 <= waits[1] < 27.5 + 3
     log = log_of(job)
     assert [line["number"] for line in log] == [1, 2, 3]
     assert all("do_fail" in line["traceback"] and line["worker"] for line in log)

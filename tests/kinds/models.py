@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from django.db import models
+from django.db import models, transaction
 
 from jobs.engine.execution import Run
 from jobs.engine.lifecycle import Job
@@ -98,6 +98,15 @@ class Probe(Job):
         program = run.subprocess(["sh", "-c", f"sleep 300 & echo $! > {self.argument}; wait"])
         program.wait()
         run.check()
+
+    def do_report_in_a_transaction(self, run: Run) -> None:
+        """Hold a transaction that writes for `argument` seconds, reporting all the time."""
+        end = time.monotonic() + float(self.argument)
+        with transaction.atomic():
+            self.do_effect(run)
+            while time.monotonic() < end:
+                run.report(step=f"{end - time.monotonic():.1f} s to go")
+                time.sleep(0.02)
 
     def do_report(self, run: Run) -> None:
         for done in range(1, 11):

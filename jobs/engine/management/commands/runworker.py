@@ -2,6 +2,7 @@
 
 import sys
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,8 +11,12 @@ from django.db import InterfaceError, OperationalError, connections
 
 from jobs.engine.conf import config, parse_seats
 from jobs.engine.lifecycle import Job
+from jobs.engine.supervisor import Child, Supervisor
 from jobs.engine.suspects import run_suspects, stop_on_signals
 from jobs.engine.worker import Worker
+
+# After the grace period: to unwind handlers, and to write how they ended.
+SECONDS_TO_LEAVE = 15
 
 
 class Command(BaseCommand):
@@ -23,6 +28,7 @@ class Command(BaseCommand):
             "--seats", default="", help="as in import=4,email=8 (default: JOBS['SEATS'])"
         )
         parser.add_argument("--grace", type=float, help="seconds that running jobs have at a stop")
+        parser.add_argument("--processes", type=int, default=1, help="run so many of this worker")
         parser.add_argument(
             "--burst",
             action="store_true",
@@ -33,6 +39,8 @@ class Command(BaseCommand):
         kinds = chosen_kinds(options["kinds"])
         grace = chosen_grace(options["grace"])
         demand_tables(kinds)
+        if options["processes"] != 1:
+            sys.exit(run_processes(options["processes"], grace, sys.argv))
         worker = Worker(
             kinds,
             seats=chosen_seats(options["seats"], kinds),
@@ -43,6 +51,26 @@ class Command(BaseCommand):
         stop_on_signals(worker)
         self.stderr.write(f"Worker for {', '.join(kind.kind for kind in kinds)} is ready.")
         sys.exit(worker.run())
+
+
+def run_processes(number: int, grace: float | None, argv: Sequence[str]) -> int:
+    """Supervise so many workers like this one; returns the exit code."""
+    if number < 1:
+        raise CommandError("--processes is a number from 1.")
+    seconds = config().grace_seconds if grace is None else grace
+    command = [sys.executable, *without_option(argv, "--processes")]
+    children = [Child(f"worker {index}", command) for index in range(1, number + 1)]
+    return Supervisor(children, stop_seconds=seconds + SECONDS_TO_LEAVE).run()
+
+
+def without_option(argv: Sequence[str], name: str) -> list[str]:
+    """`argv` without an option that has a value, however it was written."""
+    kept, skip = [], False
+    for argument in argv:
+        if not skip and argument != name and not argument.startswith(f"{name}="):
+            kept.append(argument)
+        skip = argument == name and not skip
+    return kept
 
 
 def chosen_kinds(names: str | None) -> list[type[Job]]:

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -22,18 +21,7 @@ from jobs.engine.lifecycle import Job
 from jobs.engine.worker import Worker
 from tests.kinds.models import Chain, Probe
 
-ROOT = Path(__file__).parents[2]
-
-
-def wait_for(condition: Callable[[], Any], *, seconds: float = 20) -> Any:
-    """The first true value of `condition`; fails after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise AssertionError(f"not within {seconds} s: {condition}")
+ROOT = Path(__file__).parents[1]
 
 
 def status_of(job: Job) -> str:
@@ -68,20 +56,30 @@ def test_database_url() -> str:
 test_database_url.__test__ = False  # type: ignore[attr-defined]
 
 
+def command_line(*arguments: str) -> list[str]:
+    """`manage.py` with these arguments."""
+    return [sys.executable, str(ROOT / "manage.py"), *arguments]
+
+
+def command_environment(**more: str) -> dict[str, str]:
+    """What makes a process of its own work on the database and the files of this test."""
+    return {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+        "DATABASE_URL": test_database_url(),
+        "FORGE_DATA_DIR": str(settings.FORGE_DATA_DIR),
+        "PYTHONPATH": str(ROOT),
+        **more,
+    }
+
+
 class WorkerProcess:
     """A real `manage.py runworker`."""
 
     def __init__(self, *arguments: str, **environment: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, ROOT / "manage.py", "runworker", *arguments],
-            env={
-                **os.environ,
-                "DJANGO_SETTINGS_MODULE": "tests.settings",
-                "DATABASE_URL": test_database_url(),
-                "FORGE_DATA_DIR": str(settings.FORGE_DATA_DIR),
-                "PYTHONPATH": str(ROOT),
-                **environment,
-            },
+            command_line("runworker", *arguments),
+            env=command_environment(**environment),
             stderr=subprocess.PIPE,
             text=True,
         )

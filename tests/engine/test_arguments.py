@@ -1,0 +1,95 @@
+"""What cannot be stored is refused at the call, by name, and nothing is stored."""
+
+import datetime
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.engine.arguments import check_json, check_text
+from jobs.engine.models import TaskJob
+from tests.kinds.models import Probe
+
+LIMIT = 1000
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "place"),
+    [
+        ({"a": ["x", "nul \x00"]}, ValueError, "payload['a'][1]"),
+        ({"a": "\ud800"}, ValueError, "payload['a']"),
+        ({"\x00": 1}, ValueError, "a key of payload"),
+        ({"a": float("nan")}, ValueError, "payload['a']"),
+        ([1, float("-inf")], ValueError, "payload[1]"),
+        (
+            {"when": datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)},
+            TypeError,
+            "payload['when']",
+        ),
+        ({"sum": Decimal("1.5")}, TypeError, "payload['sum']"),
+        ({"job": Probe()}, TypeError, "payload['job'] is a Probe"),
+        ({"set": {1, 2}}, TypeError, "payload['set']"),
+        ({"bytes": b"x"}, TypeError, "payload['bytes']"),
+        ({1: "x"}, TypeError, "key 1"),
+        ({"big": "x" * LIMIT}, ValueError, "1000 are allowed"),
+    ],
+)
+def test_what_json_does_not_bring_back_is_named(
+    value: Any, error: type[Exception], place: str
+) -> None:
+    with pytest.raises(error) as caught:
+        check_json(value, name="payload", max_bytes=LIMIT)
+    assert place in str(caught.value)
+
+
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00")),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(
+                st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00")), inner
+            )
+        ),
+    )
+)
+def test_what_is_let_through_comes_back_equal(value: Any) -> None:
+    check_json(value, name="payload", max_bytes=10**9)
+    assert json.loads(json.dumps(value)) == value
+
+
+def test_plain_text_is_let_through() -> None:
+    check_text("naïve \U0001f600 text \t\n", name="argument")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"argument": "nul \x00"},
+        {"argument": "\udcff"},
+        {"argument": "x" * 201},
+        {"unique_key": "k" * 301},
+    ],
+    ids=["nul", "surrogate", "long", "long key"],
+)
+def test_enqueue_refuses_text_that_a_column_does_not_take(columns: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(columns))):
+        Probe.objects.enqueue(**columns)
+    with pytest.raises(ValueError, match=next(iter(columns))):
+        Probe.objects.enqueue_many([{}, columns])
+    assert not Probe.objects.exists()
+
+
+@pytest.mark.django_db
+def test_enqueue_refuses_a_payload_of_five_megabytes() -> None:
+    with pytest.raises(ValueError, match="payload takes"):
+        TaskJob.objects.enqueue(task="x.y", payload={"args": ["x" * 5_000_000]})
+    assert not TaskJob.objects.exists()

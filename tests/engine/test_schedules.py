@@ -1,0 +1,128 @@
+"""One job for each tick, whoever asks and how often."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import connection
+from django.db.models.functions import Now
+
+from jobs.engine.apps import make_built_in_schedules
+from jobs.engine.models import Schedule, TaskJob
+from jobs.engine.retention import delete_old_jobs
+from tests.engine.test_claiming import in_threads
+from tests.kinds.models import Probe
+
+pytestmark = pytest.mark.django_db
+
+
+def every_minute(**more: Any) -> Schedule:
+    return Schedule.objects.create(
+        name="probe", cron="* * * * *", kind="probe", columns={"argument": "tick"}, **more
+    )
+
+
+def make_due(schedule: Schedule, *, seconds_ago: float = 1) -> None:
+    Schedule.objects.filter(pk=schedule.pk).update(next_at=Now() - timedelta(seconds=seconds_ago))
+
+
+def test_a_new_schedule_knows_its_next_tick() -> None:
+    schedule = every_minute()
+    assert schedule.next_at is not None
+    assert timedelta(0) < schedule.next_at - datetime.now(UTC) <= timedelta(seconds=61)
+    assert not Schedule.objects.due().exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_workers_make_one_job_for_a_tick() -> None:
+    make_due(every_minute())
+
+    made = [job for jobs in in_threads(6, Schedule.objects.tick) for job in jobs]
+
+    assert len(made) == 1
+    assert Probe.objects.get().argument == "tick"
+    assert not Schedule.objects.due().exists()
+
+
+@pytest.mark.parametrize(("catch_up", "jobs"), [("skip", 0), ("once", 1)])
+def test_missed_ticks_follow_the_policy(catch_up: str, jobs: int) -> None:
+    make_due(every_minute(catch_up=catch_up), seconds_ago=3600)
+
+    Schedule.objects.tick()
+    Schedule.objects.tick()
+
+    assert Probe.objects.count() == jobs
+    assert Schedule.objects.get(name="probe").next_at > datetime.now(UTC)
+
+
+def test_a_disabled_schedule_does_not_tick() -> None:
+    schedule = every_minute()
+    make_due(schedule)
+    schedule.enabled = False
+    schedule.save()
+    assert Schedule.objects.tick() == []
+    assert schedule.next_at is None
+
+
+def test_ticks_are_right_over_a_change_of_the_clock() -> None:
+    schedule = Schedule(name="n", cron="30 2 * * *", time_zone="Europe/Paris")
+    before = datetime(2026, 10, 23, 12, tzinfo=UTC)
+    ticks = [
+        tick.astimezone(UTC) for tick, _ in zip(schedule.ticks(before), range(3), strict=False)
+    ]
+    # In the night of 25 October half past two comes twice; it runs once.
+    assert [(tick.day, tick.hour) for tick in ticks] == [(24, 0), (25, 0), (26, 1)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "field"),
+    [
+        ({"cron": "every day"}, "cron"),
+        ({"cron": "61 * * * *"}, "cron"),
+        ({"time_zone": "Mars/Olympus"}, "time_zone"),
+        ({"time_zone": "../../etc/passwd"}, "time_zone"),
+        ({"kind": "nothing"}, "kind"),
+        ({"columns": {"no_such_column": 1}}, "columns"),
+        ({"columns": ["a list"]}, "columns"),
+        ({"columns": {"priority": "high"}}, "columns"),
+    ],
+    ids=str,
+)
+def test_a_wrong_schedule_is_told_at_its_field(columns: dict[str, Any], field: str) -> None:
+    schedule = Schedule(**{"name": "n", "cron": "0 4 * * *", "kind": "probe", **columns})
+    with pytest.raises(ValidationError) as caught:
+        schedule.full_clean()
+    assert field in caught.value.message_dict
+
+
+def test_retention_is_built_in_and_deletes_what_is_old() -> None:
+    make_built_in_schedules(using=connection.alias)
+    built_in = Schedule.objects.get(name="retention")
+    kept = Probe.objects.enqueue()
+    for age in (1, 10):
+        job = Probe.objects.enqueue()
+        job.cancel()
+        Probe.objects.filter(pk=job.pk).update(completed_at=Now() - timedelta(days=age))
+    make_due(built_in)
+    (job,) = Schedule.objects.tick()
+    assert isinstance(job, TaskJob)
+
+    assert delete_old_jobs() == {"probe": 1}
+    assert delete_old_jobs() == {}
+    assert Probe.objects.filter(pk=kept.pk).exists()
+    assert Probe.objects.count() == 2
+
+
+def test_deleting_old_jobs_deletes_their_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    deleted: list[Any] = []
+    monkeypatch.setattr(Probe, "delete_files", lambda self: deleted.append(self.pk))
+    jobs = [Probe.objects.enqueue() for _ in range(3)]
+    for job in jobs:
+        job.cancel()
+    Probe.objects.update(completed_at=Now() - timedelta(days=8))
+
+    delete_old_jobs()
+
+    assert deleted == [job.pk for job in jobs]
+    assert not Probe.objects.exists()
