@@ -1,6 +1,7 @@
 """Settings of Forge, read from the environment. The table of names is in README.md."""
 
 import ipaddress
+import math
 import os
 import secrets
 from pathlib import Path
@@ -16,6 +17,24 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
 
 
+def data_directory() -> Path:
+    """FORGE_DATA_DIR, made where it is not there yet; others on the machine may not look into it."""
+    path = Path(env.str("FORGE_DATA_DIR", default=str(BASE_DIR / "data"))).resolve()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise unusable(path, error) from error
+    return path
+
+
+def unusable(path: Path, error: OSError) -> ImproperlyConfigured:
+    reason = "it is not a directory" if path.is_file() else error.strerror
+    return ImproperlyConfigured(
+        f"FORGE_DATA_DIR {path} cannot be used: {reason}. "
+        "Forge keeps its database, repositories and secret key there."
+    )
+
+
 def kept_secret_key(data_dir: Path) -> str:
     """The key kept in the data directory; made on the first start.
 
@@ -25,7 +44,6 @@ def kept_secret_key(data_dir: Path) -> str:
     kept = data_dir / "secret_key"
     try:
         if not kept.exists():
-            data_dir.mkdir(parents=True, exist_ok=True)
             mine = data_dir / f"secret_key.{os.getpid()}.{secrets.token_hex(4)}"
             with open(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
                 file.write(secrets.token_urlsafe(50))
@@ -37,10 +55,7 @@ def kept_secret_key(data_dir: Path) -> str:
                 mine.unlink()
         key = kept.read_text().strip()
     except OSError as error:
-        raise ImproperlyConfigured(
-            f"FORGE_DATA_DIR {data_dir} cannot be used: {error.strerror}. "
-            "Forge keeps its database, repositories and secret key there."
-        ) from error
+        raise unusable(data_dir, error) from error
     if not key:
         raise ImproperlyConfigured(f"{kept} is empty. Delete it to have a new key made.")
     return key
@@ -48,10 +63,11 @@ def kept_secret_key(data_dir: Path) -> str:
 
 def databases(data_dir: Path) -> dict[str, dict[str, Any]]:
     """The one place that knows SQLite from PostgreSQL."""
+    url = os.environ.get("DATABASE_URL") or f"sqlite:///{data_dir / 'forge.sqlite3'}"
+    if not url.startswith(("sqlite:", "postgresql:", "postgres:")):
+        raise ImproperlyConfigured("DATABASE_URL must be sqlite:///… or postgresql://….")
     try:
-        database: dict[str, Any] = env.db_url(
-            "DATABASE_URL", default=f"sqlite:///{data_dir / 'forge.sqlite3'}"
-        )
+        database: dict[str, Any] = env.db_url_config(url)
     except (ValueError, environ.ImproperlyConfigured) as error:
         raise ImproperlyConfigured(f"DATABASE_URL cannot be read: {error}") from error
     database["CONN_MAX_AGE"] = 0
@@ -64,15 +80,18 @@ def databases(data_dir: Path) -> dict[str, dict[str, Any]]:
             "timeout": 20,
             "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=NORMAL;",
         }
+        if ":memory:" in database["NAME"]:
+            raise ImproperlyConfigured(
+                "DATABASE_URL must name a file: web and worker cannot share a database in memory."
+            )
         # A file, because another process or thread cannot see a database in memory.
         database["TEST"] = {"NAME": str(data_dir / "test.sqlite3")}
-    elif database["ENGINE"] == "django.db.backends.postgresql":
+    else:
         database["OPTIONS"] = {
             **database.get("OPTIONS", {}),
-            "pool": {"min_size": 1, "max_size": 20, "timeout": 10},
+            # After an outage the pool tries again when it is asked, at most seconds later.
+            "pool": {"min_size": 1, "max_size": 20, "timeout": 10, "reconnect_timeout": 4},
         }
-    else:
-        raise ImproperlyConfigured("DATABASE_URL must be sqlite:///… or postgresql://….")
     return {"default": database}
 
 
@@ -95,13 +114,22 @@ def engine_settings() -> dict[str, Any]:
     for name, convert in numbers.items():
         text = os.environ.get(f"JOBS_{name}")
         if text is not None:
-            try:
-                given[name] = convert(text)
-            except ValueError:
-                raise ImproperlyConfigured(f"JOBS_{name} must be a number, not {text!r}.") from None
+            given[name] = number(f"JOBS_{name}", text, convert)
     if "JOBS_SEATS" in os.environ:
         given["SEATS"] = os.environ["JOBS_SEATS"]
     return given
+
+
+def number(name: str, text: str, convert: type) -> Any:
+    """`text` as a number of that type; no NaN and no infinity."""
+    try:
+        value = convert(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        whole = "a whole number" if convert is int else "a number"
+        raise ImproperlyConfigured(f"{name} must be {whole}, not {text!r}.")
+    return value
 
 
 def networks(name: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
@@ -113,21 +141,32 @@ def networks(name: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
             if part.strip()
         ]
     except ValueError as error:
-        raise ImproperlyConfigured(f"{name}: {error}") from error
+        raise ImproperlyConfigured(
+            f"{name} must be a list of networks, as in 10.0.0.0/8,fd00::/8: {error}."
+        ) from error
 
 
 def public_address(url: str) -> tuple[str, str]:
-    """(host, origin) of FORGE_URL."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ImproperlyConfigured(f"FORGE_URL must be an http or https address, not {url!r}.")
-    return parts.hostname, f"{parts.scheme}://{parts.netloc}"
+    """(host, origin) of FORGE_URL, the host as it stands in a Host header."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        raise _no_address(url) from None
+    more = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
+    if parts.scheme not in ("http", "https") or not host or port == 0 or more:
+        raise _no_address(url)
+    return f"[{host}]" if ":" in host else host, f"{parts.scheme}://{parts.netloc}"
 
 
-FORGE_DATA_DIR = Path(env.str("FORGE_DATA_DIR", default=str(BASE_DIR / "data"))).resolve()
-FORGE_URL = env.str(
-    "FORGE_URL", default=f"http://127.0.0.1:{env.int('FORGE_PORT', default=8000)}"
-).rstrip("/")
+def _no_address(url: str) -> ImproperlyConfigured:
+    return ImproperlyConfigured(
+        f"FORGE_URL must be an address such as https://forge.example.org, not {url!r}."
+    )
+
+
+FORGE_DATA_DIR = data_directory()
+FORGE_URL = env.str("FORGE_URL", default="http://127.0.0.1:8000").rstrip("/")
 FORGE_HOST, FORGE_ORIGIN = public_address(FORGE_URL)
 FORGE_IMPORT_ALLOWED_NETWORKS = networks("FORGE_IMPORT_ALLOWED_NETWORKS")
 
@@ -245,5 +284,9 @@ LOGGING = {
     "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": "WARNING"},
-    "loggers": {name: {"level": "INFO"} for name in ("forge", "accounts", "repositories", "jobs")},
+    "loggers": {
+        **{name: {"level": "INFO"} for name in ("forge", "accounts", "repositories", "jobs")},
+        # A page that is not there is the visitor's matter.
+        "django.request": {"level": "ERROR"},
+    },
 }

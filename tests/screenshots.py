@@ -1,0 +1,111 @@
+"""`make screenshots`: every page of a running Forge, wide and narrow, light and dark.
+
+They go to ./screenshots/; the one that the README shows goes to docs/progress.png.
+"""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, Page, expect
+
+from tests import chromium
+from tests.forge_process import ROOT, ForgeProcess, Person
+from tests.furnished import furnish, thirty_thousand
+from tests.githttp import GitServer
+
+FOLDER = ROOT / "screenshots"
+README_PICTURE = ROOT / "docs" / "progress.png"
+SIZES = {"wide": 1280, "narrow": 360}
+
+
+def main() -> None:
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir()
+    try:
+        with chromium.launched() as browser, served() as (forge, server):
+            take_all(browser, forge, server)
+            take_readme_picture(browser, forge, server)
+    except chromium.NoChromium as missing:
+        sys.exit(str(missing))
+
+
+@contextmanager
+def served() -> Iterator[tuple[ForgeProcess, GitServer]]:
+    """A new Forge, and a Git server that it may import from."""
+    with tempfile.TemporaryDirectory() as folder:
+        repositories = Path(folder) / "served"
+        repositories.mkdir()
+        with closing(GitServer(repositories)) as server:
+            allowed = "127.0.0.1/32"
+            forge = ForgeProcess(Path(folder) / "forge", FORGE_IMPORT_ALLOWED_NETWORKS=allowed)
+            with closing(forge):
+                yield forge.ready(), server
+
+
+def take_all(browser: Browser, forge: ForgeProcess, server: GitServer) -> None:
+    link = forge.welcome_link
+    shown = {"welcome": urlsplit(link).path, "sign-in": "/sign-in", "stranger": "/no/such/page"}
+    take(browser, forge, None, shown)
+    with closing(Person(forge).begin(link)) as person:
+        take(browser, forge, person, {"home-empty": "/", "jobs-empty": "/jobs"})
+        paths = furnish(forge, person, server)
+        shown = {"home": "/", "import": "/import", "import-wrong": "/import", "jobs": "/jobs"}
+        shown |= {"404": "/no/such/page", **paths}
+        shown |= {"admin": "/admin/", "admin-list": "/admin/jobs/importjob/"}
+        failed = paths["failed"].split("/")[2]
+        shown["admin-detail"] = f"/admin/jobs/importjob/{failed}/change/"
+        take(browser, forge, person, shown)
+        server.go_on.set()
+
+
+def take(
+    browser: Browser, forge: ForgeProcess, person: Person | None, shown: dict[str, str]
+) -> None:
+    """One picture of each page in each size and theme."""
+    for theme in ("light", "dark"):
+        for size, width in SIZES.items():
+            page = opened(browser, person, theme=theme, width=width)
+            for name, path in shown.items():
+                page.goto(forge.address + path)
+                if name == "import-wrong":
+                    page.get_by_label("Clone URL").fill("git@example.org:ada/engine.git")
+                    page.get_by_role("button", name="Import").click()
+                    expect(page.locator(".errorlist")).to_be_visible()
+                page.screenshot(path=FOLDER / f"{name}-{size}-{theme}.png", full_page=True)
+            page.context.close()
+
+
+def opened(browser: Browser, person: Person | None, **look: object) -> Page:
+    """A new page, signed in as the person."""
+    context = browser.new_context(
+        color_scheme=look["theme"],
+        viewport={"width": look["width"], "height": look.get("height", 800)},
+        device_scale_factor=look.get("scale", 1),
+    )
+    for cookie in person.session.cookies if person else ():
+        address = {"name": cookie.name, "value": cookie.value or "", "url": person.address}
+        context.add_cookies([address])
+    return context.new_page()
+
+
+def take_readme_picture(browser: Browser, forge: ForgeProcess, server: GitServer) -> None:
+    """A large import in the middle of its run."""
+    thirty_thousand(server.repositories)
+    server.bytes_per_second = 300_000
+    with closing(Person(forge)) as person:
+        person.sign_in()
+        page = opened(browser, person, theme="light", width=900, height=450, scale=1.5)
+        page.goto(forge.address + person.start_import(server.url("large", "slow"), name="large"))
+        page.wait_for_function("() => document.querySelector('#progress progress').value > 50")
+        README_PICTURE.parent.mkdir(exist_ok=True)
+        page.screenshot(path=README_PICTURE)
+        page.context.close()
+
+
+if __name__ == "__main__":
+    main()
