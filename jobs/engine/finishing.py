@@ -100,6 +100,10 @@ class Finisher(threading.Thread):
 
     def _write_outcomes(self) -> None:
         """Write all that was gathered; on a sick database the rest stays gathered."""
+        for outcome in self._kept:
+            if outcome.decision.verb != "drop":
+                # The last words of a run come before its end, after which it has none.
+                self._report(outcome.run)
         self._complete_together()
         while self._kept:
             write(self._kept[0])

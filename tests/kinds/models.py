@@ -4,6 +4,7 @@ import ctypes
 import os
 import sys
 import time
+import uuid
 from typing import Any
 
 from django.db import models, transaction
@@ -108,11 +109,40 @@ class Probe(Job):
                 run.report(step=f"{end - time.monotonic():.1f} s to go")
                 time.sleep(0.02)
 
+    def do_log(self, run: Run) -> None:
+        run.log("first line")
+        run.log(f"dirty \x00 \x1b[31m {self.argument}")
+
+    def do_log_too_much(self, run: Run) -> None:
+        for number in range(300):
+            run.log(f"{number} " + "x" * 5_000)
+
     def do_report(self, run: Run) -> None:
         for done in range(1, 11):
             run.report(done=done, total=10, step=f"step {done}", lines=done * 100)
             time.sleep(0.05)
         self.do_effect(run)
+
+
+class Ledger(Job):
+    """A kind whose effects and completion are one transaction."""
+
+    kind = "ledger"
+    atomic = True
+    defaults = {"max_running_seconds": 5}
+
+    argument = models.CharField(max_length=200, blank=True, default="")
+
+    class Meta(Job.Meta):
+        pass
+
+    def perform(self, run: Run) -> None:
+        Effect.objects.create(job=self.pk, attempt=run.attempt)
+        if self.argument == "fail":
+            raise ValueError("after the effect")
+        if self.argument == "lose":
+            # As when the row was rescued and claimed by somebody else meanwhile.
+            Ledger.objects.filter(pk=self.pk).update(claim=uuid.uuid4())
 
 
 class Chain(Job):

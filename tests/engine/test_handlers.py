@@ -1,0 +1,144 @@
+"""What a handler may do: keep lines, be one with its completion, be tested without a worker."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.utils import timezone
+
+from jobs.engine.models import TaskJob
+from jobs.engine.progress import FULL, LOG_CHARACTERS
+from jobs.engine.testing import assert_enqueued, assert_not_enqueued, inline, run_pending
+from tests.kinds.models import Chain, Effect, Ledger, Probe
+from tests.workers import run_due
+
+
+def double(number: int, *, plus: int = 0) -> int:
+    return number * 2 + plus
+
+
+def not_json() -> object:
+    return {1, 2}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_lines_are_kept_on_the_job_cleaned_and_over_attempts() -> None:
+    job = Probe.objects.enqueue(script="log", argument="text")
+    run_due()
+    assert Probe.objects.get(pk=job.pk).log == "first line\ndirty   text\n"
+
+    Probe.objects.filter(pk=job.pk).update(status="failed")
+    Probe.objects.get(pk=job.pk).requeue()
+    run_due()
+    assert Probe.objects.get(pk=job.pk).log == "first line\ndirty   text\n" * 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_log_has_a_size_and_says_when_it_is_full() -> None:
+    job = Probe.objects.enqueue(script="log_too_much")
+    run_due()
+    row = Probe.objects.get(pk=job.pk)
+    assert row.status == "completed"
+    assert LOG_CHARACTERS - 2000 < len(row.log) <= LOG_CHARACTERS + 100
+    assert row.log.rstrip().endswith(FULL)
+    assert all(len(line) <= 1000 for line in row.log.splitlines())
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("argument", "status", "effects"),
+    [("", "completed", 1), ("fail", "failed", 0), ("lose", "running", 0)],
+)
+def test_effects_of_an_atomic_job_are_there_exactly_when_it_completed(
+    argument: str, status: str, effects: int
+) -> None:
+    job = Ledger.objects.enqueue(argument=argument, max_attempts=1)
+    run_pending(Ledger)
+    assert Ledger.objects.get(pk=job.pk).status == status
+    assert Effect.objects.count() == effects
+
+
+@pytest.mark.django_db
+def test_pending_jobs_run_in_the_test_itself() -> None:
+    Chain.objects.enqueue(links=2)
+    Probe.objects.enqueue(script="fail_once")
+    later = Probe.objects.enqueue(run_at=timezone.now() + timezone.timedelta(hours=1))
+
+    ended = run_pending()
+
+    assert sorted(job.status for job in ended) == ["completed"] * 3 + ["pending"]
+    assert Probe.objects.get(pk=later.pk).status == "pending"
+    assert {job.status for job in run_pending(future=True)} == {"completed"}
+
+
+@pytest.mark.django_db
+def test_what_is_enqueued_can_be_asserted() -> None:
+    job = Probe.objects.enqueue(argument="here")
+    assert assert_enqueued(Probe, argument="here") == [job]
+    assert_enqueued(Probe, count=1)
+    assert_not_enqueued(Probe, argument="there")
+    with pytest.raises(AssertionError, match=r"'argument': 'there'.*'argument': 'here'"):
+        assert_enqueued(Probe, argument="there")
+    with pytest.raises(AssertionError, match="2 pending"):
+        assert_enqueued(Probe, count=2)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_inline_jobs_run_when_their_transaction_commits() -> None:
+    with inline():
+        with transaction.atomic():
+            job = Probe.objects.enqueue()
+            assert not Effect.objects.exists()
+        assert Probe.objects.get(pk=job.pk).status == "completed"
+    Probe.objects.enqueue()
+    assert Effect.objects.count() == 1
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("task", "payload", "status", "result", "message"),
+    [
+        ("double", {"args": [4], "kwargs": {"plus": 1}}, "completed", 9, ""),
+        (
+            "not_json",
+            {},
+            "failed",
+            None,
+            "TypeError: The result is a set, which JSON does not have.",
+        ),
+        ("renamed", {}, "failed", None, "Unknown task tests.engine.test_handlers.renamed."),
+        (
+            "TaskJob",
+            {},
+            "failed",
+            None,
+            "tests.engine.test_handlers.TaskJob is not a function that can be called as a task.",
+        ),
+    ],
+)
+def test_a_function_runs_by_its_dotted_path(
+    task: str, payload: Any, status: str, result: Any, message: str
+) -> None:
+    path = f"tests.engine.test_handlers.{task}"
+    job = TaskJob.objects.enqueue(task=path, payload=payload, max_attempts=1)
+    run_pending(TaskJob)
+    row = TaskJob.objects.get(pk=job.pk)
+    assert (row.status, row.result, row.error_message) == (status, result, message)
+
+
+def test_a_kind_may_have_a_back_off_of_its_own(monkeypatch: pytest.MonkeyPatch, db: None) -> None:
+    monkeypatch.setattr(Probe, "backoff", lambda self, attempt: 1000 * attempt)
+    job = Probe.objects.enqueue(script="fail")
+    run_pending(Probe)
+    row = Probe.objects.get(pk=job.pk)
+    assert 900 < (row.run_at - timezone.now()).total_seconds() <= 1000
+
+
+@pytest.mark.django_db
+def test_follow_up_jobs_are_enqueued_by_the_completing_transaction(
+    django_capture_on_commit_callbacks: Callable[..., Any],
+) -> None:
+    Chain.objects.enqueue(links=3)
+    run_pending(Chain)
+    assert_enqueued(Probe, count=3)

@@ -1,0 +1,87 @@
+"""Several workers under one supervisor: started, watched, started again, stopped."""
+
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from jobs.engine.management.commands.runworker import without_option
+from jobs.engine.supervisor import DEATHS_IN_A_ROW, Child, Supervisor
+from tests.kinds.models import Effect, Probe
+from tests.waiting import wait_for
+from tests.workers import WorkerProcess
+
+Start = Callable[..., WorkerProcess]
+
+
+def workers_of(process: WorkerProcess) -> list[psutil.Process]:
+    return psutil.Process(process.process.pid).children()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_processes_are_started_again_and_all_end_with_their_supervisor(
+    worker_process: Start, tmp_path: Path
+) -> None:
+    gate = tmp_path / "open"
+    for _ in range(4):
+        Probe.objects.enqueue(script="wait_for_file", argument=str(gate))
+    supervisor = worker_process("--processes", "2", "--seats", "probe=2", "--grace=1")
+    wait_for(lambda: Effect.objects.count() == 4)
+    assert len(set(Effect.objects.values_list("process", flat=True))) == 2
+    first, second = workers_of(supervisor)
+
+    first.kill()
+    wait_for(lambda: len({p.pid for p in workers_of(supervisor)} - {first.pid}) == 2)
+    gate.touch()
+    wait_for(lambda: Probe.objects.filter(status="completed").count() == 4)
+
+    living = workers_of(supervisor)
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == 0
+    assert not any(process.is_running() for process in [*living, second])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_workers_leave_when_their_supervisor_is_killed(worker_process: Start) -> None:
+    supervisor = worker_process("--processes", "2")
+    wait_for(lambda: len(workers_of(supervisor)) == 2)
+    wait_for(lambda: sum("is ready" in line for line in supervisor.log) == 2)
+    living = workers_of(supervisor)
+
+    supervisor.kill()
+
+    wait_for(lambda: not any(process.is_running() for process in living))
+
+
+def test_a_child_that_never_stays_alive_makes_the_supervisor_give_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("jobs.engine.supervisor.FIRST_WAIT", 0.001)
+    monkeypatch.setattr("jobs.engine.supervisor.LONGEST_WAIT", 0.001)
+    before = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+    }
+    child = Child("broken", [sys.executable, "-S", "-c", "raise SystemExit(3)"])
+    try:
+        assert Supervisor([child], stop_seconds=1).run() == 1
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert child.deaths == DEATHS_IN_A_ROW
+
+
+@pytest.mark.parametrize(
+    ("argv", "rest"),
+    [
+        (["m", "runworker", "--processes", "2", "--burst"], ["m", "runworker", "--burst"]),
+        (["m", "runworker", "--processes=2", "--kinds", "a"], ["m", "runworker", "--kinds", "a"]),
+        (["m", "runworker"], ["m", "runworker"]),
+    ],
+)
+def test_a_child_is_started_with_the_other_options(argv: list[str], rest: list[Any]) -> None:
+    assert without_option(argv, "--processes") == rest
