@@ -63,6 +63,3 @@ lock:
 # Every page in ./screenshots/, and the picture in the README.
 screenshots: .venv/development
 	$(BIN)/python -m tests.screenshots
-
-screenshots: .venv/development
-	$(BIN)/python -m tests.screenshots

@@ -213,6 +213,8 @@ def give_connections_back() -> None:
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:
             connection.close()
+            # Under DEBUG each connection remembers its queries, and workers live long.
+            connection.queries_log.clear()
 
 
 def outcome_of(run: Run, error: BaseException) -> Outcome:

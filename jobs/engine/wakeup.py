@@ -122,15 +122,15 @@ class Waker(threading.Thread):
 
     def _watch(self, connection: BaseDatabaseWrapper) -> None:
         """SQLite: data_version moves when another connection commits."""
-        with connection.cursor() as cursor:
-            seen = None
-            while not self._closing.is_set():
-                (version,) = cursor.execute("PRAGMA data_version").fetchone()
-                if version != seen:
-                    seen = version
-                    self._ring()
-                    self.ready.set()
-                self._closing.wait(SQLITE_INTERVAL)
+        raw: Any = connection.connection
+        seen = None
+        while not self._closing.is_set():
+            (version,) = raw.execute("PRAGMA data_version").fetchone()
+            if version != seen:
+                seen = version
+                self._ring()
+                self.ready.set()
+            self._closing.wait(SQLITE_INTERVAL)
 
     def _listen(self, connection: BaseDatabaseWrapper) -> None:
         """PostgreSQL: LISTEN, and send ourselves a word whenever it was silent for long."""

@@ -3,7 +3,7 @@
 import logging
 import random
 
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import DatabaseError, InterfaceError, connections, reset_queries
 from django.db.utils import Error
 
 logger = logging.getLogger(__name__)
@@ -31,6 +31,8 @@ class Weather:
         return self._wait * random.uniform(0.8, 1.2)  # noqa: S311
 
     def good(self) -> None:
+        # Under DEBUG each connection remembers its queries, and these loops live long.
+        reset_queries()
         if self._wait:
             logger.warning("%s: the database is back", self._who)
         self._wait = 0.0
