@@ -289,7 +289,7 @@ def test_no_thread_of_a_worker_remembers_its_queries_under_debug(
         wait_for(lambda: not len(running.running))
     finally:
         connection_created.disconnect(on_connection)
-    seats_and_loops = [c for c in made if c is not connection]
+    seats_and_loops = [c for c in made if c is not connections[connection.alias]]
     assert len(seats_and_loops) >= 3
     # A loop's last round may still be written down; it does not add up.
     assert max(len(c.queries_log) for c in seats_and_loops) < 15
