@@ -16,7 +16,8 @@ from jobs.engine.wakeup import own_connection
 def prepare(*, demo: bool) -> None:
     """Bring the database up to date and print where Forge is; raises CommandError."""
     demand_database()
-    call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
+    for alias in settings.DATABASES:
+        call_command("migrate", database=alias, interactive=False, verbosity=0, skip_checks=False)
     for kind in Job.kinds():
         rescue_dead(kind)
     if demo:

@@ -62,37 +62,45 @@ def kept_secret_key(data_dir: Path) -> str:
 
 
 def databases(data_dir: Path) -> dict[str, dict[str, Any]]:
-    """The one place that knows SQLite from PostgreSQL."""
-    url = os.environ.get("DATABASE_URL") or f"sqlite:///{data_dir / 'forge.sqlite3'}"
+    """`default`, and `jobs` where the jobs have a database of their own."""
+    found = {"default": database("DATABASE_URL", data_dir, "forge.sqlite3")}
+    if os.environ.get("JOBS_DATABASE_URL"):
+        found["jobs"] = database("JOBS_DATABASE_URL", data_dir, "jobs.sqlite3")
+    return found
+
+
+def database(name: str, data_dir: Path, file: str) -> dict[str, Any]:
+    """The one place that knows SQLite from PostgreSQL; `name` is the variable that says which."""
+    url = os.environ.get(name) or f"sqlite:///{data_dir / file}"
     if not url.startswith(("sqlite:", "postgresql:", "postgres:")):
-        raise ImproperlyConfigured("DATABASE_URL must be sqlite:///… or postgresql://….")
+        raise ImproperlyConfigured(f"{name} must be sqlite:///… or postgresql://….")
     try:
-        database: dict[str, Any] = env.db_url_config(url)
+        found: dict[str, Any] = env.db_url_config(url)
     except (ValueError, environ.ImproperlyConfigured) as error:
-        raise ImproperlyConfigured(f"DATABASE_URL cannot be read: {error}") from error
-    database["CONN_MAX_AGE"] = 0
+        raise ImproperlyConfigured(f"{name} cannot be read: {error}") from error
+    found["CONN_MAX_AGE"] = 0
     # A connection that a restarted server has closed is found out before it is used.
-    database["CONN_HEALTH_CHECKS"] = True
-    if database["ENGINE"] == "django.db.backends.sqlite3":
-        database["OPTIONS"] = {
+    found["CONN_HEALTH_CHECKS"] = True
+    if found["ENGINE"] == "django.db.backends.sqlite3":
+        found["OPTIONS"] = {
             # Taking the write lock at BEGIN is what makes claims and upgrades of a read safe.
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
             "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=NORMAL;",
         }
-        if ":memory:" in database["NAME"]:
+        if ":memory:" in found["NAME"]:
             raise ImproperlyConfigured(
-                "DATABASE_URL must name a file: web and worker cannot share a database in memory."
+                f"{name} must name a file: web and worker cannot share a database in memory."
             )
         # A file, because another process or thread cannot see a database in memory.
-        database["TEST"] = {"NAME": str(data_dir / "test.sqlite3")}
+        found["TEST"] = {"NAME": str(data_dir / f"test-{file}")}
     else:
-        database["OPTIONS"] = {
-            **database.get("OPTIONS", {}),
+        found["OPTIONS"] = {
+            **found.get("OPTIONS", {}),
             # After an outage the pool tries again when it is asked, at most seconds later.
             "pool": {"min_size": 1, "max_size": 20, "timeout": 10, "reconnect_timeout": 4},
         }
-    return {"default": database}
+    return found
 
 
 def engine_settings() -> dict[str, Any]:
@@ -117,6 +125,8 @@ def engine_settings() -> dict[str, Any]:
             given[name] = number(f"JOBS_{name}", text, convert)
     if "JOBS_SEATS" in os.environ:
         given["SEATS"] = os.environ["JOBS_SEATS"]
+    if os.environ.get("JOBS_DATABASE_URL"):
+        given["DATABASE"] = "jobs"
     return given
 
 
@@ -235,6 +245,7 @@ TEMPLATES = [
 DATABASES = databases(FORGE_DATA_DIR)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 JOBS = engine_settings()
+DATABASE_ROUTERS = ["jobs.engine.router.JobsRouter"]
 
 AUTH_USER_MODEL = "accounts.User"
 AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]

@@ -97,6 +97,8 @@ ARROWS: dict[str, set[str]] = {
         "jobs.engine.weather",
     },
     "jobs.engine.worker": {"jobs.engine"},
+    "jobs.engine.crew": {"jobs.engine.lifecycle", "jobs.engine.maintenance", "jobs.engine.worker"},
+    "jobs.engine.router": {"jobs.engine.conf", "jobs.engine.lifecycle"},
     "jobs.engine.testing": {"jobs.engine"},
     "jobs.engine.fixtures": {"jobs.engine"},
     "jobs.engine.admin": {

@@ -23,7 +23,7 @@ def make_built_in_schedules(*, using: str, **_kwargs: Any) -> None:
     """What every installation does again and again; a person may change or disable it."""
     from jobs.engine.schedules import Schedule
 
-    if not router.allow_migrate_model(using, Schedule):
+    if using != router.db_for_write(Schedule):
         return
     Schedule.objects.using(using).get_or_create(
         name="retention",

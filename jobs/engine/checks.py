@@ -5,9 +5,9 @@ from typing import Any
 
 from django.conf import settings
 from django.core import checks
-from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 - Django's own names
+from django.core.checks import CheckMessage, Error, Info, Warning  # noqa: A004 - Django's own names
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections
 
 from jobs.engine.conf import Config, load
 from jobs.engine.lifecycle import Job
@@ -19,7 +19,13 @@ def check_settings(**_kwargs: Any) -> Sequence[CheckMessage]:
         config = load(getattr(settings, "JOBS", {}))
     except ImproperlyConfigured as error:
         return [Error(str(error), id="jobs_engine.E001")]
-    return [*_unknown_seats(config), *_databases(config), *_long_atomic_kinds(config), *_serving()]
+    return [
+        *_unknown_seats(config),
+        *_databases(config),
+        *_apart(config),
+        *_long_atomic_kinds(config),
+        *_serving(),
+    ]
 
 
 def _unknown_seats(config: Config) -> Iterator[CheckMessage]:
@@ -63,6 +69,24 @@ def _sqlite(alias: str, name: str, options: dict[str, Any]) -> Iterator[CheckMes
             f"DATABASES[{alias!r}] is an SQLite database in memory.",
             hint="No other process sees its jobs. Name a file.",
             id="jobs_engine.W004",
+        )
+
+
+def _apart(config: Config) -> Iterator[CheckMessage]:
+    """A database of the jobs' own changes what is promised, and needs the router."""
+    if config.database == DEFAULT_DB_ALIAS:
+        return
+    yield Info(
+        f"Jobs without foreign keys live in DATABASES[{config.database!r}].",
+        hint="They are inserted when the caller's transaction has committed; a crash between the "
+        "two commits loses them.",
+        id="jobs_engine.I001",
+    )
+    if "jobs.engine.router.JobsRouter" not in settings.DATABASE_ROUTERS:
+        yield Warning(
+            "JOBS['DATABASE'] is set, but DATABASE_ROUTERS lacks jobs.engine.router.JobsRouter.",
+            hint="All jobs stay in the default database.",
+            id="jobs_engine.W007",
         )
 
 

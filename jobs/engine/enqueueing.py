@@ -4,7 +4,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self, TypeVar
 
 from django.core.exceptions import FieldDoesNotExist
-from django.db import IntegrityError, models, router, transaction
+from django.db import (
+    DEFAULT_DB_ALIAS,
+    IntegrityError,
+    connections,
+    models,
+    router,
+    transaction,
+)
 from django.db.models.functions import Now
 from django.dispatch import Signal
 
@@ -50,9 +57,18 @@ class RowQuerySet(models.QuerySet[R]):
         `run_at` puts it off. With `unique_key`, an equal pending or running job is returned in
         place of a new one, its `duplicate` true. Raises TypeError or ValueError, which names the
         column, for what cannot be stored.
+
+        A kind that lives in a database of its own is inserted when the caller's transaction
+        commits; until then the job has no row, and a crash between the two commits loses it.
         """
         job = self.model(**self.born(columns))
         using = self._writes_to()
+        if _commits_elsewhere(using):
+            transaction.on_commit(lambda: self._put_row(job, using), using=DEFAULT_DB_ALIAS)
+            return job
+        return self._put_row(job, using)
+
+    def _put_row(self, job: R, using: str) -> R:
         for chance in range(CHANCES, 0, -1):
             try:
                 with transaction.atomic(using=using):
@@ -84,10 +100,16 @@ class RowQuerySet(models.QuerySet[R]):
         """
         jobs = [self.model(**self.born(columns)) for columns in rows]
         using = self._writes_to()
+        if _commits_elsewhere(using):
+            transaction.on_commit(lambda: self._put_rows(jobs, using), using=DEFAULT_DB_ALIAS)
+        else:
+            self._put_rows(jobs, using)
+        return jobs
+
+    def _put_rows(self, jobs: list[R], using: str) -> None:
         self.using(using).bulk_create(jobs, batch_size=ROWS_PER_STATEMENT)
         if jobs:
             wanted.send(self.model, kind=self.model.kind, using=using)
-        return jobs
 
     def _writes_to(self) -> str:
         return self._db or router.db_for_write(self.model)
@@ -101,6 +123,11 @@ class RowQuerySet(models.QuerySet[R]):
         if born["due"]:
             born.pop("run_at", None)
         return born
+
+
+def _commits_elsewhere(using: str) -> bool:
+    """A transaction is open on the default database, and the job lives in another."""
+    return using != DEFAULT_DB_ALIAS and connections[DEFAULT_DB_ALIAS].in_atomic_block
 
 
 def _check(model: type[JobRow], name: str, value: Any) -> None:

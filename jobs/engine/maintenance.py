@@ -47,6 +47,8 @@ def look(kinds: Sequence[Kind], *, using: str, worker: str = "") -> Sight:
     """See what there is to do, for all kinds in one statement that only reads."""
     connection = connections[using]
     parts, parameters = [], []
+    # Pauses and schedules are in one database, which need not be that of these kinds.
+    beside = Pause.objects.db == using
 
     def add(template: str, rows: QuerySet[Any]) -> None:
         sql, values = rows.query.get_compiler(connection=connection).as_sql()
@@ -58,12 +60,14 @@ def look(kinds: Sequence[Kind], *, using: str, worker: str = "") -> Sight:
         ready = rows.ready().order_by().values("pk")
         add("EXISTS ({})", ready.filter(suspect=False))
         add("EXISTS ({})", ready.filter(suspect=True))
-        add("EXISTS ({})", Pause.objects.using(using).filter(kind=kind.kind).values("pk"))
+        pauses = Pause.objects.using(using).filter(kind=kind.kind if beside else "")
+        add("EXISTS ({})", pauses.values("pk"))
         add("EXISTS ({})", _beside(rows, worker).values("pk"))
         add("EXISTS ({})", rows.ripe().order_by().values("pk"))
         add("EXISTS ({})", rows.expired().values("pk"))
         add("({})", rows.future().values("run_at")[:1])
     schedules = Schedule.objects.using(using)
+    schedules = schedules if beside else schedules.filter(name="")
     add("EXISTS ({})", schedules.due().values("pk"))
     planned = schedules.filter(enabled=True, next_at__isnull=False).order_by("next_at")
     add("({})", planned.values("next_at")[:1])
@@ -72,7 +76,11 @@ def look(kinds: Sequence[Kind], *, using: str, worker: str = "") -> Sight:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {', '.join([now_sql, *parts])}", [*now_values, *parameters])
         now, *values = cursor.fetchone()
-    return _sight(kinds, _moment(now), values)
+    sight = _sight(kinds, _moment(now), values)
+    if not beside:
+        paused = set(Pause.objects.values_list("kind", flat=True))
+        sight.paused = {kind for kind in kinds if kind.kind in paused}
+    return sight
 
 
 def _sight(kinds: Sequence[Kind], now: datetime, values: Sequence[Any]) -> Sight:

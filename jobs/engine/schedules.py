@@ -133,6 +133,11 @@ class Schedule(models.Model):
         missed = now - due > MISSED_AFTER
         if kind is None or (missed and self.catch_up == self.CatchUp.SKIP):
             return None
+        if kind.objects.db != self._state.db:
+            transaction.on_commit(
+                lambda: kind.objects.enqueue(**self.columns), using=self._state.db
+            )
+            return None
         return kind.objects.enqueue(**self.columns)
 
 

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from typing import Protocol
 
 from jobs.engine.isolation import become_a_child
 from jobs.engine.lifecycle import Job
@@ -19,7 +20,11 @@ def run_suspects(name: str, *, grace_seconds: float | None) -> None:
     sys.exit(worker.run())
 
 
-def stop_on_signals(worker: Worker) -> None:
+class Stoppable(Protocol):
+    def stop(self) -> None: ...
+
+
+def stop_on_signals(worker: Stoppable) -> None:
     """SIGTERM or SIGINT drain the worker; a second one hands back at once what it runs."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: worker.stop())

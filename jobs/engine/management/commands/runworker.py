@@ -10,10 +10,10 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import InterfaceError, OperationalError, connections
 
 from jobs.engine.conf import config, parse_seats
+from jobs.engine.crew import Crew
 from jobs.engine.lifecycle import Job
 from jobs.engine.supervisor import Child, Supervisor
 from jobs.engine.suspects import run_suspects, stop_on_signals
-from jobs.engine.worker import Worker
 
 # After the grace period: to unwind handlers, and to write how they ended.
 SECONDS_TO_LEAVE = 15
@@ -41,16 +41,16 @@ class Command(BaseCommand):
         demand_tables(kinds)
         if options["processes"] != 1:
             sys.exit(run_processes(options["processes"], grace, sys.argv))
-        worker = Worker(
+        crew = Crew(
             kinds,
             seats=chosen_seats(options["seats"], kinds),
             grace_seconds=grace,
             burst=options["burst"],
             suspects_body=partial(run_suspects, grace_seconds=grace),
         )
-        stop_on_signals(worker)
+        stop_on_signals(crew)
         self.stderr.write(f"Worker for {', '.join(kind.kind for kind in kinds)} is ready.")
-        sys.exit(worker.run())
+        sys.exit(crew.run())
 
 
 def run_processes(number: int, grace: float | None, argv: Sequence[str]) -> int:
@@ -91,16 +91,18 @@ def chosen_kinds(names: str | None) -> list[type[Job]]:
 
 def demand_tables(kinds: list[type[Job]]) -> None:
     """Raise CommandError when the database answers but lacks a table; one that is away may come."""
-    connection = connections[kinds[0].objects.db]
-    try:
-        there = set(connection.introspection.table_names())
-    except (OperationalError, InterfaceError):
-        return
-    finally:
-        connection.close()
-    missing = sorted({kind._meta.db_table for kind in kinds} - there)
-    if missing:
-        raise CommandError(f"The table {missing[0]} is missing: run manage.py migrate first.")
+    for alias in {kind.objects.db for kind in kinds}:
+        connection = connections[alias]
+        try:
+            there = set(connection.introspection.table_names())
+        except (OperationalError, InterfaceError):
+            continue
+        finally:
+            connection.close()
+        tables = {kind._meta.db_table for kind in kinds if kind.objects.db == alias}
+        if missing := sorted(tables - there):
+            migrate = "manage.py migrate" + (f" --database {alias}" if alias != "default" else "")
+            raise CommandError(f"The table {missing[0]} is missing: run {migrate} first.")
 
 
 def chosen_seats(given: str, kinds: list[type[Job]]) -> dict[str, int]:

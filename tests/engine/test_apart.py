@@ -1,0 +1,119 @@
+"""Jobs in a database of their own: promises of the whole, in processes that are set up so."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.waiting import wait_for
+from tests.workers import ROOT, test_database_url
+
+Manage = Callable[..., str]
+COUNT = "from jobs.engine.models import TaskJob; print(TaskJob.objects.filter(status='{}').count())"
+ENQUEUE = """
+from django.db import transaction
+from jobs.engine.models import TaskJob
+enqueue = lambda number: TaskJob.objects.enqueue(task="operator.neg", payload={"args": [number]})
+enqueue(1)
+with transaction.atomic():
+    enqueue(2)
+    assert TaskJob.objects.count() == 1
+    TaskJob.objects.enqueue_many([{"task": "operator.neg", "payload": {"args": [3]}}])
+try:
+    with transaction.atomic():
+        enqueue(4)
+        raise KeyError
+except KeyError:
+    pass
+print(sorted(TaskJob.objects.values_list("payload__args__0", flat=True)))
+"""
+RESULTS = (
+    "from jobs.engine.models import TaskJob;"
+    "print(sorted(TaskJob.objects.filter(status='completed').values_list('result', flat=True)))"
+)
+
+
+@pytest.fixture
+def environment(transactional_db: None, tmp_path: Path) -> dict[str, str]:
+    """The test's database as the default one, and a file of the jobs' own."""
+    return {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "forge.settings",
+        "DATABASE_URL": test_database_url(),
+        "JOBS_DATABASE_URL": f"sqlite:///{tmp_path / 'jobs.sqlite3'}",
+        "FORGE_DATA_DIR": str(tmp_path),
+        "PYTHONPATH": str(ROOT),
+    }
+
+
+@pytest.fixture
+def manage(environment: dict[str, str]) -> Manage:
+    def run(*arguments: str) -> str:
+        command = [sys.executable, ROOT / "manage.py", *arguments]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return run
+
+
+def test_jobs_live_apart_follow_the_callers_transaction_and_run(
+    manage: Manage, environment: dict[str, str]
+) -> None:
+    manage("migrate", "--database", "jobs", "-v0")
+    assert (
+        "I001"
+        in subprocess.run(
+            [sys.executable, ROOT / "manage.py", "check"],
+            env=environment,
+            capture_output=True,
+            text=True,
+        ).stderr
+    )
+
+    # What was rolled back never ran; what committed came after the commit.
+    assert json.loads(manage("shell", "-v0", "-c", ENQUEUE)) == [1, 2, 3]
+    manage("runworker", "--burst")
+    assert json.loads(manage("shell", "-v0", "-c", RESULTS)) == [-3, -2, -1]
+
+
+def test_one_worker_serves_both_databases_and_stops_as_one(
+    manage: Manage, environment: dict[str, str]
+) -> None:
+    manage("migrate", "--database", "jobs", "-v0")
+    worker: Any = subprocess.Popen(
+        [sys.executable, ROOT / "manage.py", "runworker", "--kinds", "task,import"],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        manage("shell", "-v0", "-c", ENQUEUE)
+        wait_for(lambda: manage("shell", "-v0", "-c", COUNT.format("completed")) == "3", seconds=40)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(15) == 0
+        assert "Traceback" not in worker.stderr.read()
+    finally:
+        worker.kill()
+        worker.wait()
+        worker.stderr.close()
+
+
+def test_a_missing_table_is_told_with_the_command_that_makes_it(
+    environment: dict[str, str],
+) -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "manage.py", "runworker", "--kinds", "task"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "run manage.py migrate --database jobs first" in done.stderr
