@@ -39,6 +39,12 @@ _GIT_FAILURES: tuple[tuple[str, str, bool, Promise], ...] = (
         _("The disk of this server is full."),
     ),
     (
+        r"dubious ownership",
+        "ownership",
+        True,
+        _("Git does not trust this directory, because another account owns it."),
+    ),
+    (
         r"fsck error|did not send all necessary objects|bad object|missing blob|missing tree",
         "broken",
         True,

@@ -1,12 +1,13 @@
 """The one place that builds a git command."""
 
+import contextlib
 import os
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from repositories.git_environment import certificates, environment
+from repositories.git_environment import certificates, environment, file_that_trusts
 from repositories.processes import CHUNK, Finished, Process, Start, finish, start
 
 SILENCE_SECONDS = 60
@@ -33,7 +34,8 @@ class Source:
 
     def environment(self, *, into: Path) -> dict[str, str]:
         if self.local:
-            return environment(protocols="file", safe=(into, *self.safe))
+            variables = environment(protocols="file", safe=(into, *self.safe))
+            return variables | {"GIT_CONFIG_GLOBAL": str(_trust(into))}
         return environment(
             protocols="https:http",
             safe=(into,),
@@ -59,6 +61,21 @@ class Git:
         """Make the directory and an empty repository in it."""
         argv = ["git", "init", "--quiet", "--bare", "--end-of-options", str(self.path)]
         return self._finish(argv, environment(safe=(self.path,)))
+
+    @contextlib.contextmanager
+    def trusting(self, source: Source) -> Iterator[None]:
+        """Let git read a local source that another account owns, as long as this lasts.
+
+        What serves a local source is a process that git starts without the configuration of our
+        environment; only a file reaches it. The file lies in the new repository, which is ours alone.
+        """
+        file = _trust(self.path)
+        if source.local:
+            file.write_bytes(file_that_trusts(source.safe))
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)
 
     def remote_head(self, source: Source) -> Finished:
         """`ref: <name>\\tHEAD` and `<oid>\\tHEAD`; nothing when HEAD names no commit."""
@@ -136,6 +153,10 @@ class Git:
         fed = subprocess.DEVNULL if stdin is None else pipe
         process = self.start(argv, env=env, stdin=fed, stdout=pipe, stderr=pipe)
         return finish(process, max_bytes=max_bytes, seconds=self.seconds, stdin=stdin or b"")
+
+
+def _trust(repository: Path) -> Path:
+    return repository / "trusted-source"
 
 
 def pin(host: str, port: int, addresses: Iterable[object]) -> str:

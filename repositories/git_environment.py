@@ -6,7 +6,7 @@ proxy, and no protocol but those that are asked for.
 
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import certifi
@@ -65,6 +65,18 @@ def home() -> Path:
     directory = Path(settings.FORGE_DATA_DIR) / "repositories" / ".home"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     return directory
+
+
+def file_that_trusts(directories: Iterable[Path]) -> bytes:
+    """A configuration file that says nothing but that git may trust these directories."""
+    escapes = ((b"\\", b"\\\\"), (b'"', b'\\"'), (b"\n", b"\\n"))
+    lines = [b"[safe]\n"]
+    for directory in directories:
+        value = os.fsencode(directory)
+        for character, escaped in escapes:
+            value = value.replace(character, escaped)
+        lines.append(b'\tdirectory = "%s"\n' % value)
+    return b"".join(lines)
 
 
 def environment(

@@ -102,7 +102,8 @@ def _local(path: str) -> Source:
     try:
         directory = check_local(path)
     except ValidationError as refused:
-        raise _refused(refused, code="not_git") from refused
+        code = "unreadable" if refused.code == "unreadable" else "not_git"
+        raise _refused(refused, code=code) from refused
     return Source(str(directory), local=True, safe=locate(directory))
 
 
@@ -133,8 +134,9 @@ class _Import:
 
     def run(self, source: Source) -> Imported:
         self._demand(self._git.init())
-        asked = parse_head(self._demand(self._git.remote_head(source)).stdout)
-        self._fetch(source)
+        with self._git.trusting(source):
+            asked = parse_head(self._demand(self._git.remote_head(source)).stdout)
+            self._fetch(source)
         self.say(fetch_progress.CHECKING.step())
         self._accept_files()
         self.say(fetch_progress.CHOOSING.step())

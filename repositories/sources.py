@@ -1,6 +1,7 @@
 """What may be imported: the rules for clone URLs and for local paths. No network."""
 
 import ipaddress
+import os
 import re
 from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote, urlsplit
@@ -11,6 +12,8 @@ from django.utils.translation import gettext as _
 
 from repositories.addresses import Address, is_allowed
 from repositories.git import locate
+from repositories.permissions import account, unreadable
+from repositories.plain_text import one_line
 from repositories.slugs import MAX_SLUG, is_slug
 
 MAX_URL = 2048
@@ -153,11 +156,23 @@ def suggested_slug(location: str) -> str:
 
 
 def check_local(path: str | Path) -> Path:
-    """The absolute path of a Git repository on this machine; raises ValidationError."""
+    """The absolute path of a Git repository that can be read; raises ValidationError."""
     try:
         resolved = Path(path).expanduser().resolve(strict=True)
+    except PermissionError:
+        raise _unreadable(Path(path)) from None
     except (OSError, RuntimeError, ValueError):
         raise _refused(_("There is no such directory."), "missing") from None
-    if not resolved.is_dir() or not locate(resolved):
+    found = locate(resolved) if resolved.is_dir() else ()
+    closed = unreadable(found or (resolved, resolved / ".git"))
+    if closed:
+        raise _unreadable(closed)
+    if not found:
         raise _refused(_("This directory is not a Git repository."), "not_git")
     return resolved
+
+
+def _unreadable(path: Path) -> ValidationError:
+    sentence = _("The account “%(account)s”, which Forge runs as, may not read %(path)s.")
+    words = {"account": account(), "path": one_line(os.fsencode(path))}
+    return _refused(sentence % words, "unreadable")

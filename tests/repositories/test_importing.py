@@ -11,12 +11,19 @@ from pathlib import Path
 import pytest
 
 from repositories import storage
-from repositories.importing import ImportFailed
+from repositories.failures import ImportFailed, git_failure
 from repositories.notices import Notice
 from repositories.preflight import Patience
 from tests import gitrepos
 from tests.githttp import GitServer
 from tests.repositories.importing import Reports, Starts, imported, wait_until
+from tests.repositories.strangers import (
+    ForeignStarts,
+    given_away,
+    not_root,
+    only_root,
+    open_folder,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -427,6 +434,69 @@ def test_a_checkout_and_a_linked_worktree_are_imported_by_their_paths(tmp_path):
         gitrepos.git(bare, "worktree", "add", "--quiet", "--detach", str(tmp_path / path))
 
     assert imported(tmp_path / "one", local=True).branch_count == 1
+
+
+@pytest.mark.parametrize("name", ["small", 'with space "quotes" \\n # and ; more', "caf\xe9\n"])
+def test_a_local_repository_of_another_account_is_imported(tmp_path, name):
+    source = gitrepos.small(tmp_path, name)
+
+    assert imported(source, local=True, starts=ForeignStarts()).branch_count == 1
+
+
+@only_root
+def test_local_repositories_that_were_given_away_are_imported_at_the_same_time(tmp_path):
+    bare = gitrepos.small(tmp_path)
+    gitrepos.git(bare, "worktree", "add", "--quiet", "--detach", str(tmp_path / "linked"))
+    checkout = tmp_path / "checkout"
+    gitrepos.git(bare, "clone", "--quiet", str(bare), str(checkout))
+    sources = [given_away(path) for path in (bare, tmp_path / "linked", checkout)]
+
+    with ThreadPoolExecutor() as pool:
+        results = list(pool.map(lambda source: imported(source, local=True), sources * 4))
+
+    assert {result.branch_count for result in results} == {1}
+
+
+def test_trust_in_a_local_repository_ends_with_its_import(tmp_path):
+    source = gitrepos.small(tmp_path)
+    trusted = []
+
+    def look(percent):
+        files = (storage.root() / ".staging").glob("*/trusted-source")
+        trusted.extend(path.read_text() for path in files)
+
+    path = imported(source, local=True, report=Reports(look)).path
+
+    assert set(trusted) == {f'[safe]\n\tdirectory = "{source}"\n\tdirectory = "{source}/.git"\n'}
+    assert not (path / "trusted-source").exists()
+    assert "safe" not in (path / "config").read_text()
+
+
+def test_a_repository_that_git_does_not_trust_is_not_tried_again():
+    # Some versions of git serve a foreign repository, some do not: their words decide, not they.
+    words = b"fatal: detected dubious ownership in repository at '/srv/a'"
+    lost = b"fatal: the remote end hung up unexpectedly"
+
+    failed = git_failure(128, own_lines=[words, lost])
+
+    assert (failed.code, failed.permanent) == ("ownership", True)
+
+
+@pytest.mark.parametrize("closed", [".", "HEAD", "config", "refs/heads", "objects", "objects/pack"])
+def test_a_local_repository_that_may_not_be_read_is_refused_with_a_reason(settings, closed):
+    with open_folder() as folder:
+        settings.FORGE_DATA_DIR = folder / "data"
+        settings.FORGE_DATA_DIR.mkdir(mode=0o777)
+        settings.FORGE_DATA_DIR.chmod(0o777)
+        path = gitrepos.small(folder) / closed
+        before = path.stat().st_mode
+        path.chmod(0)
+        with not_root():
+            failed = failure(folder / "small.git", local=True)
+        path.chmod(before)
+
+        assert (failed.code, failed.permanent) == ("unreadable", True)
+        assert failed.reason.endswith(f"which Forge runs as, may not read {path}.")
 
 
 def test_a_shallow_checkout_is_imported_with_a_notice(tmp_path):

@@ -3,8 +3,10 @@
 from html.parser import HTMLParser
 
 import pytest
+from django.conf import settings
 
 from repositories.readme import plain, rendered
+from tests import chromium
 
 
 class Parts(HTMLParser):
@@ -118,3 +120,29 @@ def test_bytes_that_are_no_utf8_are_replaced():
     assert "caf\N{REPLACEMENT CHARACTER}" in rendered(b"caf\xe9")
     assert plain(b"caf\xe9") == "caf\N{REPLACEMENT CHARACTER}"
     assert plain(b"\0") is None
+
+
+def test_a_column_keeps_its_alignment_and_a_link_to_nowhere_looks_like_none():
+    html = rendered(
+        b"| a | b | c | d |\n|:--|:-:|--:|---|\n| 1 | 2 | 3 | 4 |\n\n"
+        b"[there](https://example.org/) [nowhere](docs/)\n"
+    )
+    style = (settings.BASE_DIR / "static" / "forge.css").read_text()
+
+    with chromium.launched() as browser:
+        page = browser.new_page()
+        page.set_content(f'<style>{style}</style><div class="readme">{html}</div>')
+        aligned, links = page.evaluate(
+            """() => {
+              const all = (names) => [...document.querySelectorAll(names)].map((each) => getComputedStyle(each));
+              const link = (style) => [style.textDecorationLine, style.color];
+              return [all("th, td").map((cell) => cell.textAlign), all(".readme a").map(link)];
+            }"""
+        )
+        ink = page.evaluate("getComputedStyle(document.querySelector('.readme')).color")
+
+    assert aligned == ["left", "center", "right", "left"] * 2
+    (there, nowhere) = links
+    assert there[0] == "underline"
+    assert there[1] != ink
+    assert nowhere == ["none", ink]

@@ -11,6 +11,7 @@ from repositories.addresses import is_allowed
 from repositories.slugs import is_slug
 from repositories.sources import check_local, check_source, suggested_slug
 from tests import gitrepos
+from tests.repositories.strangers import not_root, open_folder
 
 
 def refusal(text: str) -> tuple[str, str]:
@@ -240,3 +241,29 @@ def test_a_local_directory_inside_a_checkout_is_not_a_repository(tmp_path):
     assert check_local(tmp_path) == tmp_path.resolve()
     with pytest.raises(ValidationError, match="not a Git repository"):
         check_local(tmp_path / "sub")
+
+
+def test_a_local_path_below_a_closed_directory_is_refused_as_unreadable(settings):
+    with open_folder() as folder:
+        settings.FORGE_DATA_DIR = folder / "data"
+        closed = folder / "closed"
+        closed.mkdir()
+        bare = gitrepos.small(closed)
+        closed.chmod(0)
+        with not_root(), pytest.raises(ValidationError, match=f"may not read {bare}"):
+            check_local(bare)
+        closed.chmod(0o700)
+
+
+def test_a_checkout_that_may_be_entered_but_not_listed_is_accepted(settings):
+    with open_folder() as folder:
+        settings.FORGE_DATA_DIR = folder / "data"
+        settings.FORGE_DATA_DIR.mkdir()
+        settings.FORGE_DATA_DIR.chmod(0o777)
+        checkout = folder / "checkout"
+        gitrepos.git(checkout / ".git", "init", "--quiet", str(checkout))
+        (checkout / "private").mkdir(mode=0o700)
+        (checkout / ".git/objects/pack/tmp_pack_x").touch(mode=0o600)
+        checkout.chmod(0o711)
+        with not_root():
+            assert check_local(checkout) == checkout
