@@ -118,14 +118,24 @@ class ImportJob(Job):
     def discard(self, result: Imported) -> None:
         """Remove the files, also from their final place if the commit is what failed."""
         importing.discard(result.path)
+        # While the claim is ours, no other attempt can have put its files there.
+        self._withdraw_if(claim=self.claim)
+
+    def on_lost(self) -> None:
+        """Remove what the lost attempt built aside, and what it moved but could not commit."""
+        importing.discard(importing.staging(self.pk, self.claim or ""))
+        self._withdraw_if(status__in=[Status.PENDING, Status.FAILED, Status.CANCELLED])
+
+    def _withdraw_if(self, **state: Any) -> None:
+        """Take the files out of their final place if the row is in this state, and hold it there."""
         with transaction.atomic():
-            # While the claim is ours, no other attempt can have put its files there.
-            mine = ImportJob.objects.select_for_update().filter(pk=self.pk, claim=self.claim)
-            if mine.exists():
+            if ImportJob.objects.select_for_update().filter(pk=self.pk, **state).exists():
                 storage.withdraw(self.pk)
 
     def check_requeue(self) -> None:
-        if Repository.objects.filter(owner=self.user_id, slug__iexact=self.slug).exists():
+        # A completed import holds its name itself; that it is completed is said elsewhere.
+        named = Repository.objects.filter(owner=self.user_id, slug__iexact=self.slug)
+        if self.status != Status.COMPLETED and named.exists():
             raise Refused(name_taken())
 
     # For pages.

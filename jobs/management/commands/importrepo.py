@@ -85,15 +85,14 @@ def enqueue(source: str, *, owner: Any, name: str, visibility: str) -> ImportJob
         raise CommandError(" ".join(error.messages)) from None
     if Repository.objects.named(owner.handle, slug).exists():
         raise CommandError(f"{owner.handle}/{slug}: {name_taken()}")
-    job = ImportJob.objects.enqueue(
-        user=owner,
-        source_url=where,
-        local=local,
-        slug=slug,
-        visibility=visibility,
-        unique_key=unique_key(owner.pk, slug),
-    )
-    if job.duplicate and job.source_url != where:
+    asked = {"source_url": where, "local": local, "visibility": visibility}
+    key = unique_key(owner.pk, slug)
+    try:
+        job = ImportJob.objects.enqueue(user=owner, slug=slug, unique_key=key, **asked)
+    except ValueError as error:
+        # A path may be no UTF-8, or longer than what is kept of it.
+        raise CommandError(str(error)) from None
+    if job.duplicate and any(getattr(job, name) != value for name, value in asked.items()):
         raise CommandError(f"Another import to {owner.handle}/{slug} is waiting or running.")
     return job
 
