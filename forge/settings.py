@@ -210,6 +210,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "forge.middleware.only_utf8",
     "django.middleware.security.SecurityMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
     "django.middleware.csp.ContentSecurityPolicyMiddleware",

@@ -31,6 +31,7 @@ ARROWS: dict[str, set[str]] = {
     "jobs.engine.supervisor": set(),
     "jobs.engine.retry": set(),
     "jobs.engine.arguments": set(),
+    "jobs.engine.programs": set(),
     "jobs.engine.concurrency": set(),
     "jobs.engine.kinds": {"jobs.engine.enqueueing"},
     "jobs.engine.row": {"jobs.engine.conf", "jobs.engine.retry"},
@@ -56,6 +57,7 @@ ARROWS: dict[str, set[str]] = {
     "jobs.engine.progress": {"jobs.engine.lifecycle", "jobs.engine.text"},
     "jobs.engine.execution": {
         "jobs.engine.lifecycle",
+        "jobs.engine.programs",
         "jobs.engine.progress",
         "jobs.engine.retry",
         "jobs.engine.text",

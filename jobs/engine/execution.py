@@ -2,9 +2,7 @@
 
 import contextlib
 import ctypes
-import os
 import signal
-import subprocess as programs
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +13,7 @@ from typing import Any
 from django.db import connections, transaction
 
 from jobs.engine.lifecycle import Job, LostClaim
+from jobs.engine.programs import Process, Programs
 from jobs.engine.progress import Progress
 from jobs.engine.retry import (
     Cancelled,
@@ -48,7 +47,7 @@ class Run:
         self._stopped: Stopped | None = None
         self._stopped_at = 0.0
         self._thread: int | None = None
-        self._processes: set[programs.Popen[bytes]] = set()
+        self._programs = Programs()
 
     # For handlers.
 
@@ -76,17 +75,14 @@ class Run:
         self.progress.add_line(line)
         self._on_report()
 
-    def subprocess(self, argv: Sequence[str], **options: Any) -> "programs.Popen[bytes]":
+    def subprocess(self, argv: Sequence[str], **options: Any) -> Process:
         """Start a program in a process group of its own, which dies with this run.
 
         Options are those of subprocess.Popen. Raises like `check`, and OSError.
         """
         with self._lock:
             self.check()
-            self._forget_ended_programs()
-            process = programs.Popen(argv, **options, start_new_session=True)
-            self._processes.add(process)
-        return process
+            return self._programs.start(argv, **options)
 
     # For the worker.
 
@@ -109,7 +105,7 @@ class Run:
             if self._stopped is None:
                 self._stopped = reason
                 self._stopped_at = time.monotonic()
-                self._signal_programs(signal.SIGTERM)
+                self._programs.signal(signal.SIGTERM)
             if isinstance(reason, TimedOut):
                 self._interrupt()
 
@@ -117,7 +113,7 @@ class Run:
         """SIGKILL the programs that outlived SIGTERM by some seconds."""
         with self._lock:
             if self._stopped and time.monotonic() - self._stopped_at > SECONDS_TO_DIE:
-                self._signal_programs(signal.SIGKILL)
+                self._programs.signal(signal.SIGKILL)
 
     @contextlib.contextmanager
     def handling(self) -> Iterator[None]:
@@ -137,8 +133,7 @@ class Run:
             thread, self._thread = self._thread, None
             if thread is not None:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
-            self._signal_programs(signal.SIGKILL)
-            ended, self._processes = self._processes, set()
+            ended = self._programs.end()
         for program in ended:
             program.wait()
 
@@ -151,23 +146,6 @@ class Run:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self._thread), ctypes.py_object(type(self._stopped))
             )
-
-    def _forget_ended_programs(self) -> None:
-        """Drop programs that ended, with what they left behind, before their number is reused."""
-        ended = {program for program in self._processes if program.returncode is not None}
-        for program in ended:
-            self._signal(program, signal.SIGKILL)
-        self._processes -= ended
-
-    def _signal_programs(self, number: signal.Signals) -> None:
-        for program in self._processes:
-            self._signal(program, number)
-
-    @staticmethod
-    def _signal(program: "programs.Popen[bytes]", number: signal.Signals) -> None:
-        # The group may outlive the program that led it, so it is signalled in any case.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(program.pid, number)
 
 
 @dataclass(frozen=True, slots=True)

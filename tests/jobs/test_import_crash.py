@@ -160,3 +160,15 @@ def test_sigterm_lets_an_import_finish_that_needs_only_a_moment(
     assert process.wait() == 0
     assert (fresh(job).status, fresh(job).attempts) == ("completed", 1)
     assert files(data_dir) == [f"{job.pk}.git"]
+
+
+def test_git_does_not_outlive_its_killed_worker_when_the_server_is_silent(
+    ada: User, git_server: GitServer, data_dir: Path, import_process: Start
+) -> None:
+    job = enqueued(ada, source=source_of(git_server))
+    process = import_process().wait_ready()
+    begun(job, git_server, data_dir)
+
+    process.kill()
+
+    wait_for(lambda: not programs(data_dir), seconds=10)

@@ -1,0 +1,40 @@
+"""What Forge asks of every request before anything reads it."""
+
+from collections.abc import Awaitable, Callable
+
+from asgiref.sync import iscoroutinefunction
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
+from django.utils.decorators import sync_and_async_middleware
+
+CHARSETS = {"utf-8", "utf8", "us-ascii", "ascii"}
+
+Handler = Callable[[HttpRequest], HttpResponse] | Callable[[HttpRequest], Awaitable[HttpResponse]]
+
+
+@sync_and_async_middleware
+def only_utf8(get_response: Handler) -> Handler:
+    """Answer 400 to a body in another encoding.
+
+    Python knows encodings that are no encodings of text, or that yield what no database takes;
+    browsers send UTF-8.
+    """
+
+    def refused(request: HttpRequest) -> HttpResponse | None:
+        charset = (
+            request.content_params.get("charset", "utf-8") if request.content_params else "utf-8"
+        )
+        if charset.strip().lower() in CHARSETS:
+            return None
+        return HttpResponseBadRequest("Send this in UTF-8.\n", content_type="text/plain")
+
+    if iscoroutinefunction(get_response):
+
+        async def answer_later(request: HttpRequest) -> HttpResponse:
+            return refused(request) or await get_response(request)
+
+        return answer_later
+
+    def answer(request: HttpRequest) -> HttpResponse:
+        return refused(request) or get_response(request)  # type: ignore[return-value]
+
+    return answer
