@@ -6,7 +6,7 @@ from django.core.exceptions import ValidationError
 
 from accounts.models import User
 from jobs.models import ImportJob
-from jobs.models.import_job import unique_key
+from jobs.models.import_job import keys_of
 from repositories.models import Repository, Visibility
 from repositories.sources import check_local
 
@@ -32,6 +32,6 @@ def enqueue_demo(checkout: Path) -> str:
         local=True,
         slug=SLUG,
         visibility=Visibility.PUBLIC,
-        unique_key=unique_key(person.pk, SLUG),
+        **keys_of(owner_id=person.pk, slug=SLUG, source_url=str(source), local=True),
     )
     return f"The demo will be at /{HANDLE}/{SLUG} in a moment."

@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from jobs.models import ImportJob
-from jobs.models.import_job import name_taken, unique_key
+from jobs.models.import_job import keys_of, name_taken
 from repositories.models import Repository, Visibility
 from repositories.slugs import MAX_SLUG, validate_slug
 from repositories.sources import check_source, suggested_slug
@@ -94,9 +94,8 @@ class ImportForm(forms.Form):
         """
         slug = self.cleaned_data["name"]
         asked = {name: self.cleaned_data[name] for name in ("source_url", "visibility")}
-        job = ImportJob.objects.enqueue(
-            user=self.user, slug=slug, unique_key=unique_key(self.user.pk, slug), **asked
-        )
+        keys = keys_of(owner_id=self.user.pk, slug=slug, source_url=asked["source_url"])
+        job = ImportJob.objects.enqueue(user=self.user, slug=slug, **asked, **keys)
         if job.duplicate and any(getattr(job, name) != value for name, value in asked.items()):
             self.add_error("name", _("Another import to this name is waiting or running."))
             return None

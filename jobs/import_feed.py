@@ -7,6 +7,7 @@ from django.db import DEFAULT_DB_ALIAS
 from django.template.loader import render_to_string
 from django.utils.translation import gettext as _
 
+from jobs.engine.kinds import Pause
 from jobs.engine.live import Frame
 from jobs.engine.row import Status
 from jobs.models import ImportJob
@@ -17,13 +18,14 @@ PLACES = 1000
 
 
 def with_places(jobs: Collection[ImportJob]) -> None:
-    """Set `place` on those that wait and are due, in one query at most."""
+    """Set `place` and `paused` on those that wait and are due, in two queries at most."""
     waiting = [job for job in jobs if job.status == Status.PENDING and job.due]
     if waiting:
+        paused = Pause.objects.filter(kind=ImportJob.kind).exists()
         order = ImportJob.objects.ready().values_list("pk", flat=True)[:PLACES]
         places = {pk: place for place, pk in enumerate(order, 1)}
         for job in waiting:
-            job.place = places.get(job.pk)
+            job.place, job.paused = places.get(job.pk), paused
 
 
 class ImportFeed:
@@ -41,6 +43,7 @@ class ImportFeed:
             job.run_at,
             job.due,
             job.place,
+            job.paused,
             job.progress_pct,
             job.progress_step,
             job.progress_done,

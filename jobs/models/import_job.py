@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import IntegrityError, models, transaction
@@ -11,6 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from jobs.engine.concurrency import keys
 from jobs.engine.execution import Run
 from jobs.engine.lifecycle import Job, Refused
 from jobs.engine.retry import Failed, Permanent
@@ -19,6 +21,9 @@ from repositories import importing, storage
 from repositories.importing import Imported, ImportFailed
 from repositories.models import Repository, Visibility
 from repositories.slugs import MAX_SLUG
+
+RUNNING_PER_USER = 2
+RUNNING_PER_HOST = 2
 
 
 def name_taken() -> str:
@@ -65,6 +70,8 @@ class ImportJob(Job):
 
     place: int | None = None
     """The place among the jobs that wait, 1 is next; set by those who read rows for a page."""
+    paused: bool = False
+    """Nobody claims imports at the moment; set by the same."""
 
     class Meta(Job.Meta):
         verbose_name = gettext_lazy("import")
@@ -188,6 +195,10 @@ class ImportJob(Job):
         }
 
 
-def unique_key(owner_id: object, slug: str) -> str:
-    """What makes two imports the same: their name, without regard to case."""
-    return f"{owner_id}/{slug.lower()}"
+def keys_of(*, owner_id: object, slug: str, source_url: str, local: bool = False) -> dict[str, str]:
+    """The columns that keep imports apart: one to a name, few at once to a person and to a host."""
+    limits = {f"user:{owner_id}": RUNNING_PER_USER}
+    host = None if local else urlsplit(source_url).hostname
+    if host:
+        limits[f"host:{host}"] = RUNNING_PER_HOST
+    return {"unique_key": f"{owner_id}/{slug.lower()}", "concurrency_key": keys(limits)}

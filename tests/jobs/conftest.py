@@ -10,7 +10,7 @@ from django.test import Client
 
 from accounts.models import User
 from jobs.models import ImportJob
-from jobs.models.import_job import unique_key
+from jobs.models.import_job import keys_of
 from repositories import importing
 from repositories.importing import Imported
 from repositories.models import Repository
@@ -64,16 +64,14 @@ def page(ada: User) -> Client:
 
 def enqueued(user: User, slug: str = "engine", *, source: str = SOURCE, **more: Any) -> ImportJob:
     """An import as the form makes it."""
-    key = unique_key(user.pk, slug)
-    return ImportJob.objects.enqueue(
-        user=user, slug=slug, source_url=source, unique_key=key, **more
-    )
+    keys = keys_of(owner_id=user.pk, slug=slug, source_url=source, local=more.get("local", False))
+    return ImportJob.objects.enqueue(user=user, slug=slug, source_url=source, **keys, **more)
 
 
 def claimed(job: ImportJob) -> ImportJob:
     """The job as it is held by a worker."""
     rows = ImportJob.objects.filter(pk=job.pk)
-    rows.update(rank=1000)
+    rows.update(rank=1000, concurrency_key="")
     suspect = fresh(job).suspect
     (held,) = ImportJob.objects.claim(
         1, worker=f"test:{job.pk}", lease_seconds=30, suspects=suspect

@@ -11,6 +11,7 @@ from django.test import Client
 from accounts.models import User
 from jobs.engine.execution import Run, execute
 from jobs.engine.finishing import write
+from jobs.engine.kinds import pause, resume
 from jobs.engine.maintenance import Sweeper
 from jobs.engine.worker import Worker
 from jobs.models import ImportJob
@@ -547,3 +548,28 @@ def test_two_imports_at_the_same_moment_stay_apart(
     }
     assert contents == {("ada/one", b"1"), ("ada/two", b"2"), ("bob/one", b"1"), ("bob/two", b"2")}
     assert len(files(data_dir)) == 4
+
+
+def test_two_imports_run_at_once_for_a_person_and_two_from_a_host(ada: User, bob: User) -> None:
+    a, b, c = (f"https://{name}.example.org/x" for name in "abc")
+    for number, (person, source) in enumerate(
+        [(ada, a), (ada, b), (ada, c), (bob, a), (bob, a), (bob, b), (bob, c)]
+    ):
+        enqueued(person, f"r{number}", source=source)
+
+    claimed = ImportJob.objects.claim(9, worker="w", lease_seconds=30)
+
+    # Ada has her two; Bob's first is the second from host a, his second must wait for that host.
+    assert [job.slug for job in claimed] == ["r0", "r1", "r3", "r5"]
+    claimed[0].fail(claimed[0].log_entry("failed", ended_at=None))
+    assert [job.slug for job in ImportJob.objects.claim(9, worker="w", lease_seconds=30)] == ["r2"]
+
+
+def test_a_page_says_that_imports_are_paused(ada: User, page: Client) -> None:
+    job = enqueued(ada)
+    pause("import", using=connection.alias)
+
+    assert "Imports are paused" in page.get(job.get_absolute_url()).text
+
+    resume("import", using=connection.alias)
+    assert "Imports are paused" not in page.get(job.get_absolute_url()).text

@@ -17,7 +17,7 @@ from jobs.engine.row import Status
 from jobs.engine.wakeup import CHANGED, Waker
 from jobs.import_feed import with_places
 from jobs.models import ImportJob
-from jobs.models.import_job import name_taken, unique_key
+from jobs.models.import_job import keys_of, name_taken
 from repositories.models import Repository, Visibility
 from repositories.slugs import validate_slug
 from repositories.sources import check_local, check_source, suggested_slug
@@ -86,9 +86,9 @@ def enqueue(source: str, *, owner: Any, name: str, visibility: str) -> ImportJob
     if Repository.objects.named(owner.handle, slug).exists():
         raise CommandError(f"{owner.handle}/{slug}: {name_taken()}")
     asked = {"source_url": where, "local": local, "visibility": visibility}
-    key = unique_key(owner.pk, slug)
+    keys = keys_of(owner_id=owner.pk, slug=slug, source_url=where, local=local)
     try:
-        job = ImportJob.objects.enqueue(user=owner, slug=slug, unique_key=key, **asked)
+        job = ImportJob.objects.enqueue(user=owner, slug=slug, **asked, **keys)
     except ValueError as error:
         # A path may be no UTF-8, or longer than what is kept of it.
         raise CommandError(str(error)) from None
