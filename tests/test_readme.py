@@ -15,14 +15,15 @@ from tests.workers import run_due
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 READ = re.compile(
-    r"""(?:\benv\.\w+|\bnetworks|\benviron(?:\.get)?)[\[(]\s*["']([A-Z_]+)["']""", re.DOTALL
+    r"""(?:\benv\.\w+|\bnetworks|\bdatabase|\benviron(?:\.get)?)[\[(]\s*["']([A-Z_]+)["']""",
+    re.DOTALL,
 )
 
 
 def settings_told() -> dict[str, str]:
     """{variable: default} of the table in README.md."""
     section = README.partition("\n## Settings\n")[2].partition("\n## ")[0]
-    return dict(re.findall(r"^\| `([A-Z_]+)` \| (.*?) \|", section, re.MULTILINE))
+    return dict(re.findall(r"^\| `([A-Z_]+)` \| (.*?) ?\|", section, re.MULTILINE))
 
 
 def settings_read() -> set[str]:
@@ -41,9 +42,10 @@ def test_the_settings_table_tells_the_defaults() -> None:
     defaults = Config()
     for variable, told in settings_told().items():
         value = getattr(defaults, variable.removeprefix("JOBS_").lower(), None)
-        if variable.startswith("JOBS_") and variable != "JOBS_SEATS":
+        if variable.startswith("JOBS_") and variable not in ("JOBS_SEATS", "JOBS_DATABASE_URL"):
             assert told == f"`{value}`"
-    assert settings_told()["JOBS_SEATS"] == f"`import={defaults.seats_of('import')}`"
+    seats = ",".join(f"{kind}={defaults.seats_of(kind)}" for kind in ("import", "task"))
+    assert settings_told()["JOBS_SEATS"] == f"`{seats}`"
 
 
 @pytest.mark.django_db(transaction=True)
