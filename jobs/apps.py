@@ -1,7 +1,20 @@
+from typing import Any
+
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 from django.utils.translation import gettext_lazy as _
 
 
 class JobsConfig(AppConfig):
     name = "jobs"
     verbose_name = _("Jobs")
+
+    def ready(self) -> None:
+        post_migrate.connect(make_built_in_schedules, sender=self)
+
+
+def make_built_in_schedules(*, using: str, **_kwargs: Any) -> None:
+    """What Forge does each night; a person may change or disable it."""
+    from jobs.engine.schedules import built_in
+
+    built_in("orphans", cron="41 3 * * *", task="repositories.storage.sweep_orphans", using=using)

@@ -22,7 +22,7 @@ ARROWS: dict[str, set[str]] = {
     "jobs.admin": {"jobs.models", "jobs.engine"},
     "jobs.management": {"jobs.models", "jobs.import_feed", "jobs.engine", "repositories"},
     "jobs.models": {"jobs.models", "jobs.engine", "repositories"},
-    "jobs.apps": set(),
+    "jobs.apps": {"jobs.engine"},
     # The engine from below: each layer knows what is under it.
     "jobs.engine.conf": set(),
     "jobs.engine.text": set(),

@@ -1,7 +1,6 @@
 from typing import Any
 
 from django.apps import AppConfig
-from django.db import router
 from django.db.models.signals import post_migrate
 from django.utils.translation import gettext_lazy as _
 
@@ -21,14 +20,8 @@ class EngineConfig(AppConfig):
 
 def make_built_in_schedules(*, using: str, **_kwargs: Any) -> None:
     """What every installation does again and again; a person may change or disable it."""
-    from jobs.engine.schedules import Schedule
+    from jobs.engine.schedules import built_in
 
-    if using != router.db_for_write(Schedule):
-        return
-    Schedule.objects.using(using).get_or_create(
-        name="retention",
-        defaults={
-            "cron": "17 * * * *",
-            "columns": {"task": "jobs.engine.retention.delete_old_jobs", "unique_key": "retention"},
-        },
+    built_in(
+        "retention", cron="17 * * * *", task="jobs.engine.retention.delete_old_jobs", using=using
     )

@@ -141,6 +141,15 @@ class Schedule(models.Model):
         return kind.objects.enqueue(**self.columns)
 
 
+def built_in(name: str, *, cron: str, task: str, using: str) -> None:
+    """Make the schedule of a task once; for a receiver of post_migrate, which knows `using`."""
+    if using == router.db_for_write(Schedule):
+        columns = {"task": task, "unique_key": name}
+        Schedule.objects.using(using).get_or_create(
+            name=name, defaults={"cron": cron, "columns": columns}
+        )
+
+
 def kind_called(name: str) -> type[Job] | None:
     return next((kind for kind in Job.kinds() if kind.kind == name), None)
 

@@ -2,17 +2,22 @@
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 from django.test import Client
 
 from accounts.models import User
+from jobs.apps import make_built_in_schedules
 from jobs.engine.execution import Run, execute
 from jobs.engine.finishing import write
 from jobs.engine.kinds import pause, resume
 from jobs.engine.maintenance import Sweeper
+from jobs.engine.models import Schedule, TaskJob
+from jobs.engine.testing import run_pending
 from jobs.engine.worker import Worker
 from jobs.models import ImportJob
 from repositories import importing
@@ -573,3 +578,16 @@ def test_a_page_says_that_imports_are_paused(ada: User, page: Client) -> None:
 
     resume("import", using=connection.alias)
     assert "Imports are paused" not in page.get(job.get_absolute_url()).text
+
+
+def test_the_sweep_of_orphaned_files_is_a_schedule_that_runs(data_dir: Path) -> None:
+    make_built_in_schedules(using=connection.alias)
+    schedule = Schedule.objects.get(name="orphans")
+    due = Now() - timedelta(seconds=1)
+    Schedule.objects.filter(pk=schedule.pk).update(next_at=due)
+
+    (task,) = Schedule.objects.tick()
+    run_pending(TaskJob)
+
+    task.refresh_from_db()
+    assert (task.status, task.result) == ("completed", {"removed": []})
