@@ -38,3 +38,26 @@ def only_utf8(get_response: Handler) -> Handler:
         return refused(request) or get_response(request)  # type: ignore[return-value]
 
     return answer
+
+
+@sync_and_async_middleware
+def words_for_empty_answers(get_response: Handler) -> Handler:
+    """A page that does not take a method says so, instead of nothing."""
+
+    def told(response: HttpResponse) -> HttpResponse:
+        if response.status_code == 405 and not response.streaming and not response.content:
+            response["Content-Type"] = "text/plain; charset=utf-8"
+            response.content = f"This address answers {response['Allow']} only.\n"
+        return response
+
+    if iscoroutinefunction(get_response):
+
+        async def answer_later(request: HttpRequest) -> HttpResponse:
+            return told(await get_response(request))
+
+        return answer_later
+
+    def answer(request: HttpRequest) -> HttpResponse:
+        return told(get_response(request))  # type: ignore[arg-type]
+
+    return answer

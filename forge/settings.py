@@ -53,9 +53,13 @@ def kept_secret_key(data_dir: Path) -> str:
                 pass
             finally:
                 mine.unlink()
-        key = kept.read_text().strip()
+        key = kept.read_bytes().strip().decode("ascii")
     except OSError as error:
         raise unusable(data_dir, error) from error
+    except UnicodeDecodeError:
+        raise ImproperlyConfigured(
+            f"{kept} holds no key. Delete it to have a new one made."
+        ) from None
     if not key:
         raise ImproperlyConfigured(f"{kept} is empty. Delete it to have a new key made.")
     return key
@@ -79,8 +83,6 @@ def database(name: str, data_dir: Path, file: str) -> dict[str, Any]:
     except (ValueError, environ.ImproperlyConfigured) as error:
         raise ImproperlyConfigured(f"{name} cannot be read: {error}") from error
     found["CONN_MAX_AGE"] = 0
-    # A connection that a restarted server has closed is found out before it is used.
-    found["CONN_HEALTH_CHECKS"] = True
     if found["ENGINE"] == "django.db.backends.sqlite3":
         found["OPTIONS"] = {
             # Taking the write lock at BEGIN is what makes claims and upgrades of a read safe.
@@ -95,6 +97,8 @@ def database(name: str, data_dir: Path, file: str) -> dict[str, Any]:
         # A file, because another process or thread cannot see a database in memory.
         found["TEST"] = {"NAME": str(data_dir / f"test-{file}")}
     else:
+        # A connection that a restarted server has closed is found out before it is used.
+        found["ENGINE"] = "forge.postgresql"
         found["OPTIONS"] = {
             **found.get("OPTIONS", {}),
             # After an outage the pool tries again when it is asked, at most seconds later.
@@ -211,6 +215,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "forge.middleware.only_utf8",
+    "forge.middleware.words_for_empty_answers",
     "django.middleware.security.SecurityMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
     "django.middleware.csp.ContentSecurityPolicyMiddleware",

@@ -1,10 +1,12 @@
 """The import form: what a person may ask for, and what is wrong with it."""
 
 import re
+import uuid
 from typing import Any, cast
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.db import IntegrityError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -40,6 +42,8 @@ def without_secrets(text: str) -> str:
 class ImportForm(forms.Form):
     """Source and name of a repository to import for `user`."""
 
+    # Each form that is shown makes one job, however often and how late it is sent.
+    ticket = forms.UUIDField(widget=forms.HiddenInput, required=False)
     # Longer than any URL that is accepted, so that check_source says what is wrong with it.
     source_url = SourceField(label=gettext_lazy("Clone URL"), max_length=4096)
     owner = forms.ChoiceField(label=gettext_lazy("Owner"), required=False)
@@ -56,6 +60,7 @@ class ImportForm(forms.Form):
         self.user = user
         cast(forms.ChoiceField, self.fields["owner"]).choices = [(user.handle, user.handle)]
         self.initial.setdefault("owner", user.handle)
+        self.initial.setdefault("ticket", ImportJob().pk)
 
     def clean_source_url(self) -> str:
         return check_source(self.cleaned_data["source_url"])
@@ -87,6 +92,17 @@ class ImportForm(forms.Form):
             raise ValidationError(name_taken())
         return slug
 
+    def sent_before(self) -> ImportJob | None:
+        """The job that this very form has made already, as by a double click."""
+        try:
+            ticket = uuid.UUID(self.data.get("ticket", ""))
+            source_url = check_source(self.data.get("source_url", ""))
+        except (ValueError, ValidationError):
+            return None
+        mine = ImportJob.objects.filter(pk=ticket, user=self.user, source_url=source_url)
+        slug = self.data.get("name") or suggested_slug(source_url)
+        return mine.filter(slug__iexact=slug).first()
+
     def enqueue(self) -> ImportJob | None:
         """The job for a valid form: a new one, or the equal one of a double click.
 
@@ -95,8 +111,20 @@ class ImportForm(forms.Form):
         slug = self.cleaned_data["name"]
         asked = {name: self.cleaned_data[name] for name in ("source_url", "visibility")}
         keys = keys_of(owner_id=self.user.pk, slug=slug, source_url=asked["source_url"])
-        job = ImportJob.objects.enqueue(user=self.user, slug=slug, **asked, **keys)
+        wish = {"user": self.user, "slug": slug, **asked, **keys}
+        try:
+            job = ImportJob.objects.enqueue(id=self._id(), **wish)
+        except IntegrityError:
+            # The other click of a double one was quicker by a moment, and its job is over already.
+            job = self.sent_before() or ImportJob.objects.enqueue(**wish)
         if job.duplicate and any(getattr(job, name) != value for name, value in asked.items()):
             self.add_error("name", _("Another import to this name is waiting or running."))
             return None
         return job
+
+    def _id(self) -> uuid.UUID:
+        """The form's ticket, unless it served before, for another wish or another person."""
+        ticket = self.cleaned_data.get("ticket")
+        if ticket is None or ImportJob.objects.filter(pk=ticket).exists():
+            return ImportJob().pk
+        return cast(uuid.UUID, ticket)

@@ -4,19 +4,22 @@ import uuid
 from typing import Any
 
 from django.contrib import messages
+from django.contrib.auth.decorators import login_not_required
+from django.contrib.auth.views import redirect_to_login
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _
 from django.views.decorators.http import (
     require_GET,
     require_http_methods,
-    require_POST,
     require_safe,
 )
 
 from jobs.engine import live
 from jobs.engine.lifecycle import JobQuerySet, Refused
-from jobs.forms import ImportForm
+from jobs.forms import ImportForm, without_secrets
 from jobs.import_feed import feed, with_places
 from jobs.models import ImportJob
 
@@ -28,16 +31,22 @@ def visible_to(user: Any) -> JobQuerySet[ImportJob]:
     return ImportJob.objects.all() if user.is_superuser else ImportJob.objects.filter(user=user)
 
 
+@login_not_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def start_import(request: HttpRequest) -> HttpResponse:
     """The form; a valid one makes a job and leads to its page."""
+    if not request.user.is_authenticated:
+        # Whose session ended meanwhile finds the address in the form after signing in.
+        typed = {"source_url": without_secrets(request.POST.get("source_url", ""))}
+        query = f"?{urlencode(typed)}" if typed["source_url"] else ""
+        return redirect_to_login(request.path + query)
     if request.method != "POST":
         asked = {"source_url": request.GET.get("source_url", "")}
         return render(
             request, "jobs/import_form.html", {"form": ImportForm(user=request.user, initial=asked)}
         )
     form = ImportForm(request.POST, user=request.user)
-    job = form.enqueue() if form.is_valid() else None
+    job = form.sent_before() or (form.enqueue() if form.is_valid() else None)
     if job is None:
         return render(request, "jobs/import_form.html", {"form": form}, status=422)
     return redirect("import_progress", job.pk)
@@ -58,23 +67,27 @@ def import_stream(request: HttpRequest, pk: uuid.UUID) -> StreamingHttpResponse:
     return live.stream(request, feed, pk)
 
 
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 def cancel_import(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
-    job = get_object_or_404(visible_to(request.user), pk=pk)
-    try:
-        job.cancel()
-    except Refused as refusal:
-        messages.info(request, str(refusal))
-    return redirect("import_progress", pk)
+    return _apply(request, pk, "cancel", messages.INFO)
 
 
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 def retry_import(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
+    return _apply(request, pk, "requeue", messages.ERROR)
+
+
+def _apply(request: HttpRequest, pk: uuid.UUID, verb: str, level: int) -> HttpResponse:
+    """Do what the pressed button says, and lead back to the job's page."""
     job = get_object_or_404(visible_to(request.user), pk=pk)
+    if request.method != "POST":
+        # As after signing in again: what was pressed before is not done by following a link.
+        messages.info(request, _("Nothing has been done yet: press the button again."))
+        return redirect("import_progress", pk)
     try:
-        job.requeue()
+        getattr(job, verb)()
     except Refused as refusal:
-        messages.error(request, str(refusal))
+        messages.add_message(request, level, str(refusal))
     return redirect("import_progress", pk)
 
 

@@ -1,6 +1,8 @@
 """A README made fit to stand in a page: rendered where it is Markdown, always sanitised. Pure."""
 
 import re
+import threading
+import time
 from functools import lru_cache
 from html import escape, unescape
 
@@ -17,7 +19,10 @@ from repositories.plain_text import decoded
 MAX_README = 256 * 1024
 # Some texts take a time that grows with the square of their length; this many bytes stay bearable.
 MAX_MARKDOWN = 96 * 1024
-MAX_HIGHLIGHTED = 32 * 1024
+# Lexers are worse, with regular expressions that nothing can interrupt: little code in each block,
+# and no more blocks once a page has had its share of time.
+MAX_HIGHLIGHTED = 2 * 1024
+HIGHLIGHTING_SECONDS = 0.25
 NAMES = ("readme.md", "readme.markdown", "readme", "readme.txt", "readme.rst", "readme.adoc")
 
 _TAGS = set(
@@ -54,8 +59,20 @@ def plain(data: bytes) -> str | None:
     return None if b"\0" in data else decoded(data)
 
 
-@lru_cache(maxsize=64)
+_one_at_a_time = threading.Lock()
+
+
 def rendered(data: bytes) -> str:
+    """Sanitised HTML of a Markdown file; one is rendered at a time, others wait for theirs.
+
+    Whoever asks for the same again, or at the same moment, costs nothing.
+    """
+    with _one_at_a_time:
+        return _rendered(data)
+
+
+@lru_cache(maxsize=64)
+def _rendered(data: bytes) -> str:
     """Sanitised HTML of a Markdown file.
 
     Links lead to other servers or to nothing, since a relative one has no page here yet. Images
@@ -94,11 +111,28 @@ def _filtered(tag: str, attribute: str, value: str) -> str | None:
 
 
 def _markdown() -> MarkdownIt:
-    markdown = MarkdownIt("commonmark", {"html": True, "highlight": _highlighted})
+    highlight = Highlighter(HIGHLIGHTING_SECONDS)
+    markdown = MarkdownIt("commonmark", {"html": True, "highlight": highlight})
     return markdown.enable(["table", "strikethrough"])
 
 
-def _highlighted(code: str, language: str, _attributes: str) -> str:
+class Highlighter:
+    """Highlights the code of one page until its time is spent; escapes the rest."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+
+    def __call__(self, code: str, language: str, _attributes: str) -> str:
+        if self._left <= 0:
+            return escape(code)
+        began = time.perf_counter()
+        try:
+            return _highlighted(code, language)
+        finally:
+            self._left -= time.perf_counter() - began
+
+
+def _highlighted(code: str, language: str) -> str:
     """Code as spans with Pygments' class names; escaped only, where the language is unknown."""
     if not language or len(code) > MAX_HIGHLIGHTED:
         return escape(code)

@@ -157,6 +157,8 @@ def suggested_slug(location: str) -> str:
 
 def check_local(path: str | Path) -> Path:
     """The absolute path of a Git repository that can be read; raises ValidationError."""
+    if not str(path).strip():
+        raise _refused(_("There is no such directory."), "missing")
     try:
         resolved = Path(path).expanduser().resolve(strict=True)
     except PermissionError:

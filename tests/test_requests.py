@@ -36,3 +36,9 @@ def test_the_same_holds_for_the_server_that_runs_it() -> None:
         return int(answer.status_code)
 
     assert async_to_sync(ask)() == 400
+
+
+def test_no_answer_is_a_blank_page() -> None:
+    answer = Client().post("/healthz")
+    assert answer.status_code == 405
+    assert answer.text == "This address answers GET, HEAD only.\n"

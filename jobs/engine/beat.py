@@ -108,7 +108,11 @@ class Beat(threading.Thread):
     def renew(self) -> None:
         """Renew all leases, one statement per kind; a lost one stops its run."""
         with self._renewing:
-            for kind, runs in self._running.by_kind().items():
+            for kind, all_runs in self._running.by_kind().items():
+                # A run that was given up keeps no lease: its job is rescued so much sooner.
+                runs = [run for run in all_runs if not isinstance(run.stopped, Lost)]
+                if not runs:
+                    continue
                 # What the statement waited for is taken off the lease here, to be safe. After a
                 # long wait nothing would be left of it, though the row has a new one: once more.
                 if self._renew_kind(kind, runs) > self._config.heartbeat_seconds:

@@ -214,9 +214,10 @@ def _entry(run: Run, cause: BaseException, error: BaseException) -> dict[str, An
     return run.job.log_entry(
         _OUTCOMES.get(type(cause), "failed"),
         ended_at=started + timedelta(seconds=run.seconds) if started else None,
-        error_class=f"{type(error).__module__}.{type(error).__qualname__}",
+        error_class=f"{type(cause).__module__}.{type(cause).__qualname__}",
         message=message,
-        traceback="" if isinstance(error, Stopped) else clean_traceback(error),
+        # How the handler unwound when it was stopped says nothing of its own.
+        traceback="" if isinstance(cause, Stopped) else clean_traceback(error),
     )
 
 

@@ -13,12 +13,18 @@ import pytest
 from django.db import connection, connections, transaction
 from django.db.backends.signals import connection_created
 
+from jobs.engine.beat import Beat
+from jobs.engine.conf import config
+from jobs.engine.execution import Run
+from jobs.engine.retry import Lost
+from jobs.engine.running import Running
 from jobs.engine.wakeup import Waker, channel_of
 from jobs.engine.worker import Worker
 from tests import postgres
+from tests.engine.test_claiming import in_threads
 from tests.kinds.models import Effect, Probe
 from tests.waiting import wait_for
-from tests.workers import WorkerProcess, has_status, status_of, test_database_url
+from tests.workers import WorkerProcess, age_lease, has_status, status_of, test_database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -353,3 +359,37 @@ def test_an_old_snapshot_elsewhere_does_not_slow_claims(
         held = p99_under_load(2400)
     # Fifty milliseconds, or what this machine takes for others' sake without the old snapshot.
     assert held < max(0.05, 2 * usual)
+
+
+@pytest.mark.postgresql
+def test_a_pool_that_had_grown_gets_over_a_restart_at_once() -> None:
+    """Every connection in it is dead, and nobody may have to wait for one after the other."""
+    own = postgres.own_server
+    in_threads(8, Probe.objects.count)
+    connections.close_all()
+
+    own.restart() if own else end_sessions()
+
+    began = time.monotonic()
+    for _ in range(3):
+        assert in_threads(1, Probe.objects.count) == [0]
+    assert time.monotonic() - began < 3
+
+
+def test_a_run_that_was_given_up_keeps_no_lease() -> None:
+    """So that its job is rescued as soon as the lease that it has is over."""
+    kept, lost = (Probe.objects.enqueue() for _ in range(2))
+    running = Running()
+    runs = {
+        job.pk: Run(job, lease_ends=time.monotonic())
+        for job in Probe.objects.claim(2, worker="w", lease_seconds=30)
+    }
+    for run in runs.values():
+        running.add(run)
+    runs[lost.pk].stop(Lost("The lease could not be renewed in time."))
+    for job in (kept, lost):
+        age_lease(job, seconds=1)
+
+    Beat(running, config=config(), using=connection.alias, abandon=lambda run: None).renew()
+
+    assert [job.pk for job in Probe.objects.expired()] == [lost.pk]

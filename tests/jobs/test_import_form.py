@@ -387,7 +387,7 @@ def test_every_page_of_jobs_wants_a_signed_in_person(client: Client, ada: User) 
         answer = client.get(address)
         assert (answer.status_code, answer["Location"]) == (302, f"/sign-in?next={address}")
     for address in ("/import", f"/import/{job.pk}/cancel", f"/import/{job.pk}/retry"):
-        answer = client.post(address, {"source_url": SOURCE})
+        answer = client.post(address)
         assert (answer.status_code, answer["Location"]) == (302, f"/sign-in?next={address}")
     assert ImportJob.objects.get().status == "pending"
 
@@ -409,8 +409,6 @@ def test_other_methods_are_refused_and_change_nothing(page: Client, ada: User, m
     pages = ["progress", "stream", "cancel", "retry"]
     for address in ("/import", "/jobs", *(f"/import/{job.pk}/{name}" for name in pages)):
         assert getattr(page, method)(address).status_code == 405
-    assert page.get(f"/import/{job.pk}/cancel").status_code == 405
-    assert page.get(f"/import/{job.pk}/retry").status_code == 405
     assert page.post(f"/import/{job.pk}/progress").status_code == 405
     assert ImportJob.objects.get().status == "pending"
 
@@ -436,3 +434,69 @@ def test_the_answer_comes_at_once_whatever_the_source_does(git_server: GitServer
     assert {answer.status_code for answer in answers} == {302}
     assert statistics.median(times[3:]) < 0.05
     assert git_server.requests == []
+
+
+# One form, one job.
+
+
+def ticket_of(page: Client) -> str:
+    return str(page.get("/import").context["form"]["ticket"].value())
+
+
+def test_each_shown_form_has_a_ticket_of_its_own(page: Client) -> None:
+    assert ticket_of(page) != ticket_of(page)
+
+
+@pytest.mark.parametrize("end", [failed, completed])
+def test_a_double_click_makes_one_job_also_when_the_first_is_over_already(
+    page: Client, end: Any
+) -> None:
+    ticket = ticket_of(page)
+    first = job_at(ask(page, ticket=ticket))
+    end(first)
+
+    assert job_at(ask(page, ticket=ticket)).pk == first.pk
+    assert ImportJob.objects.count() == 1
+
+
+def test_the_same_form_sent_with_another_wish_makes_another_job(page: Client) -> None:
+    ticket = ticket_of(page)
+    first = job_at(ask(page, ticket=ticket))
+
+    second = job_at(ask(page, "https://example.org/ada/other", ticket=ticket))
+
+    assert second.pk != first.pk
+    assert ImportJob.objects.count() == 2
+
+
+def test_the_ticket_of_somebody_else_gives_nothing_away(page: Client, bob: User) -> None:
+    theirs = enqueued(bob)
+    mine = job_at(ask(page, ticket=str(theirs.pk)))
+    assert mine.pk != theirs.pk
+    assert mine.user.handle == "ada"
+
+
+@pytest.mark.parametrize("ticket", ["nonsense", "\x00", "1" * 500])
+def test_a_forged_ticket_is_told_and_makes_no_job(page: Client, ticket: str) -> None:
+    assert ask(page, ticket=ticket).status_code == 422
+    assert not ImportJob.objects.exists()
+
+
+def test_who_must_sign_in_first_finds_the_address_in_the_form_again(ada: User) -> None:
+    answer = Client().post("/import", {"source_url": "https://bob:secret@example.org/x"})
+    assert answer.status_code == 302
+    assert answer["Location"].startswith("/sign-in?next=/import%3Fsource_url%3D")
+    assert "example.org" in answer["Location"]
+    assert "secret" not in answer["Location"]
+    page = browser(ada)
+    assert (
+        page.get("/import?source_url=https://example.org/x").context["form"]["source_url"].value()
+    )
+
+
+@pytest.mark.parametrize("verb", ["cancel", "retry"])
+def test_a_link_to_a_button_does_nothing_and_says_so(page: Client, ada: User, verb: str) -> None:
+    job = enqueued(ada)
+    answer = page.get(f"/import/{job.pk}/{verb}", follow=True)
+    assert "press the button again" in answer.text
+    assert fresh(job).status == "pending"

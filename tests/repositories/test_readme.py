@@ -1,5 +1,6 @@
 """A README is rendered, and can do nothing to the page that it stands in."""
 
+import time
 from html.parser import HTMLParser
 
 import pytest
@@ -146,3 +147,25 @@ def test_a_column_keeps_its_alignment_and_a_link_to_nowhere_looks_like_none():
     assert there[0] == "underline"
     assert there[1] != ink
     assert nowhere == ["none", ink]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param("sas\n" + "\t" * 31_000, id="tabs"),
+        pytest.param("raku\n" + '"\\' * 15_000, id="quotes"),
+        pytest.param("js\n" + "\n".join(['"\\' * 900] * 30), id="lines"),
+    ],
+)
+def test_code_that_lexers_choke_on_costs_little(block: str) -> None:
+    data = "\n\n".join(f"```{block}\n```" for _ in range(3)).encode()
+    began = time.process_time()
+    assert "<pre><code" in rendered(data)
+    assert time.process_time() - began < 3
+
+
+def test_many_blocks_share_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("repositories.readme.HIGHLIGHTING_SECONDS", 0.0)
+    html = rendered(b"```python\nimport this\n```\n\nno time is left\n")
+    assert "import this" in html
+    assert "<span" not in html
