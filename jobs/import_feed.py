@@ -49,6 +49,7 @@ class ImportFeed:
             job.progress_done,
             job.received_bytes,
             job.error_message,
+            len(job.log),
             job.cancel_requested_at,
             job.repository_id,
         )

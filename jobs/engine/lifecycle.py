@@ -270,7 +270,7 @@ class Job(JobRow):
 
     def _rescue(self, lost: Q) -> bool:
         entry = self.log_entry("worker lost", ended_at=self.now)  # type: ignore[attr-defined]
-        entry["message"] = "The worker was lost."
+        entry["message"] = "The worker died while running this."
         logged = {**self._logged(entry), "suspect": True}
         over: dict[str, Any] = {"completed_at": Now(), **logged, **UNCLAIMED}
         try:

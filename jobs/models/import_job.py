@@ -96,6 +96,9 @@ class ImportJob(Job):
                 report=run.report,
             )
         except ImportFailed as error:
+            if run.stopped is None:
+                for line in error.detail.splitlines():
+                    run.log(line)
             raise (Permanent if error.permanent else Failed)(error.reason) from error
 
     def on_completed(self, result: Imported) -> Mapping[str, Any]:

@@ -142,3 +142,30 @@ def test_follow_up_jobs_are_enqueued_by_the_completing_transaction(
     Chain.objects.enqueue(links=3)
     run_pending(Chain)
     assert_enqueued(Probe, count=3)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_five_megabytes_of_dirt_are_stored_cleaned_and_cut() -> None:
+    dirt = "\x00\x1b[31m\ud800" + "x" * 5_000_000
+    monkey = pytest.MonkeyPatch()
+
+    def perform(self: Probe, run: Any) -> None:
+        run.report(1, step=dirt)
+        run.log(dirt)
+        raise ValueError(dirt)
+
+    monkey.setattr(Probe, "perform", perform)
+    job = Probe.objects.enqueue(max_attempts=1)
+    try:
+        run_due()
+    finally:
+        monkey.undo()
+
+    row = Probe.objects.get(pk=job.pk)
+    assert row.status == "failed"
+    assert len(row.error_message) < 2_100
+    assert len(row.progress_step) <= 200
+    assert len(row.log) <= 1_001
+    (entry,) = row.attempt_log
+    assert len(entry["traceback"].encode()) <= 16 * 1024
+    assert not {"\x00", "\x1b", "\ud800"} & set(row.error_message + row.log + entry["traceback"])

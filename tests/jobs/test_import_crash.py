@@ -30,6 +30,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 Start = Callable[..., WorkerProcess]
 ALLOWED = {"FORGE_IMPORT_ALLOWED_NETWORKS": "127.0.0.1/32"}
+DIED = "The worker died while running this."
 SHORT = {"JOBS_LEASE_SECONDS": "3", "JOBS_HEARTBEAT_SECONDS": "1"}
 
 
@@ -109,8 +110,8 @@ def test_an_import_that_loses_its_last_worker_has_failed_and_leaves_nothing(
 
     assert import_process("--burst").wait() == 0
 
-    assert (fresh(job).status, fresh(job).error_message) == ("failed", "The worker was lost.")
-    assert "The worker was lost." in page.get(f"/import/{job.pk}/progress").content.decode()
+    assert (fresh(job).status, fresh(job).error_message) == ("failed", DIED)
+    assert DIED in page.get(f"/import/{job.pk}/progress").content.decode()
     assert_nothing_left(data_dir)
 
 

@@ -591,3 +591,14 @@ def test_the_sweep_of_orphaned_files_is_a_schedule_that_runs(data_dir: Path) -> 
 
     task.refresh_from_db()
     assert (task.status, task.result) == ("completed", {"removed": []})
+
+
+def test_what_git_said_of_a_failure_is_kept_and_shown(
+    ada: User, git_server: GitServer, page: Client
+) -> None:
+    job = enqueued(ada, source=source_of(git_server, "status-403"))
+    run_imports()
+    assert "403" in fresh(job).log
+    html = page.get(job.get_absolute_url()).text
+    assert "What git and the server said" in html
+    assert "403" in html
