@@ -8,6 +8,8 @@ from tests.forge_process import ForgeProcess, Person
 from tests.githttp import GitServer
 from tests.waiting import wait_for
 
+HELD = 2
+
 README = b"""# Difference engine
 
 Computes tables of **polynomials** by finite differences, without a single multiplication.
@@ -71,11 +73,11 @@ def furnish(forge: ForgeProcess, person: Person, server: GitServer) -> Mapping[s
     wait_for(lambda: {"pending", "running"}.isdisjoint(_states(forge, "blank", "gone", "engine")))
     wait_for(lambda: "failed" in _states(forge, "nowhere"))
     wait_for(lambda: "pending" in _states(forge, "later") and forge.job("later")["attempts"])
-    # Four that are held fill the seats, so the next one waits.
-    for number in range(4):
+    # Two that are held are as many as a person may have running, so the next one waits.
+    for number in range(HELD):
         path = person.start_import(server.url("held", "held"), name=f"held-{number}")
     paths["running"] = path
-    wait_for(lambda: _states(forge, *(f"held-{n}" for n in range(4))) == {"running"})
+    wait_for(lambda: _states(forge, *(f"held-{n}" for n in range(HELD))) == {"running"})
     paths["waiting"] = person.start_import(server.url("engine"), name="waiting")
     return paths | {"repository": "/ada/engine", "empty": "/ada/blank"}
 
