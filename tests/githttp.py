@@ -60,7 +60,8 @@ class GitServer:
         self.repositories = repositories
         self.elsewhere = ""
         self.bytes_per_second = 256 * 1024
-        self.halfway = 64 * 1024
+        # More than one packet of the protocol, of which git hands on only whole ones.
+        self.halfway = 160 * 1024
         self.reached = threading.Event()
         self.go_on = threading.Event()
         self.requests: list[str] = []
