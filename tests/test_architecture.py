@@ -35,7 +35,12 @@ ARROWS: dict[str, set[str]] = {
     "jobs.engine.concurrency": set(),
     "jobs.engine.kinds": {"jobs.engine.enqueueing"},
     "jobs.engine.row": {"jobs.engine.conf", "jobs.engine.retry"},
-    "jobs.engine.enqueueing": {"jobs.engine.arguments", "jobs.engine.conf", "jobs.engine.row"},
+    "jobs.engine.enqueueing": {
+        "jobs.engine.arguments",
+        "jobs.engine.concurrency",
+        "jobs.engine.conf",
+        "jobs.engine.row",
+    },
     "jobs.engine.lifecycle": {
         "jobs.engine.concurrency",
         "jobs.engine.enqueueing",

@@ -65,6 +65,10 @@ class Beat(threading.Thread):
                 wait = self._until_next()
             except SICK as error:
                 wait = min(self._weather.bad(error), self._until_next())
+            except Exception:
+                # Without this thread every lease of the process would run out.
+                logger.exception("heartbeat: leases could not be renewed")
+                wait = self._weather.LONGEST
             self._enforce(time.monotonic())
 
     def _wait(self, seconds: float) -> bool:
@@ -96,7 +100,7 @@ class Beat(threading.Thread):
             give_connections_back()
             return IDLE
         now = time.monotonic()
-        limits = [run.time_limit for run in runs if run.stopped is None]
+        limits = [run.time_limit for run in runs if run.time_limit > now or run.stopped is None]
         obeying = 0.5 if any(run.stopped for run in runs) else IDLE
         return min(
             self._next_renewal - now,
@@ -150,5 +154,8 @@ class Beat(threading.Thread):
                 run.stop(Lost("The lease could not be renewed in time."))
             elif run.stopped is not None:
                 run.kill_stragglers()
-                if isinstance(run.stopped, TimedOut) and now - run.stopped_at > SECONDS_TO_OBEY:
-                    self._abandon(run)
+                if now >= run.time_limit:
+                    # Whatever it was asked before: past its limit it is asked with emphasis.
+                    run.interrupt()
+                    if now - max(run.stopped_at, run.time_limit) > SECONDS_TO_OBEY:
+                        self._abandon(run)

@@ -21,7 +21,7 @@ def keys(limits: Mapping[str, int]) -> str:
 def parse(column: str) -> dict[str, int]:
     """{key: limit} of a job's column."""
     pairs = (entry.rpartition("=") for entry in column.split("|") if entry)
-    return {key: int(limit) for key, _, limit in pairs}
+    return {key: int(limit) for key, _, limit in pairs if key and limit.isdecimal()}
 
 
 class Room:

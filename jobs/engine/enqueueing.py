@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 from django.dispatch import Signal
 
 from jobs.engine.arguments import check_json, check_text
+from jobs.engine.concurrency import keys, parse
 from jobs.engine.conf import config
 from jobs.engine.row import ACTIVE, OVER, JobRow, Status
 
@@ -136,6 +137,8 @@ def _check(model: type[JobRow], name: str, value: Any) -> None:
         column = model._meta.get_field(name)
     except FieldDoesNotExist:
         raise TypeError(f"{model.__name__} has no column {name}.") from None
+    if name == "concurrency_key" and (not isinstance(value, str) or keys(parse(value)) != value):
+        raise ValueError("concurrency_key is made by jobs.engine.concurrency.keys({key: limit}).")
     if isinstance(value, str):
         check_text(value, name=name)
         length = getattr(column, "max_length", None)

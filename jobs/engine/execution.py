@@ -47,6 +47,7 @@ class Run:
         self._stopped: Stopped | None = None
         self._stopped_at = 0.0
         self._thread: int | None = None
+        self._interrupted = False
         self._programs = Programs()
 
     # For handlers.
@@ -107,7 +108,7 @@ class Run:
                 self._stopped_at = time.monotonic()
                 self._programs.signal(signal.SIGTERM)
             if isinstance(reason, TimedOut):
-                self._interrupt()
+                self.interrupt()
 
     def kill_stragglers(self) -> None:
         """SIGKILL the programs that outlived SIGTERM by some seconds."""
@@ -141,8 +142,12 @@ class Run:
     def seconds(self) -> float:
         return time.monotonic() - self._began if self._began else 0.0
 
-    def _interrupt(self) -> None:
-        if self._thread is not None:
+    def interrupt(self) -> None:
+        """Raise the reason of the stop in the handler's thread, once."""
+        with self._lock:
+            if self._thread is None or self._interrupted or self._stopped is None:
+                return
+            self._interrupted = True
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self._thread), ctypes.py_object(type(self._stopped))
             )

@@ -65,6 +65,10 @@ class Finisher(threading.Thread):
                 if self._closing:
                     # What a leaving worker cannot write, the lease gives back.
                     return
+            except Exception:
+                # Without this thread no job of the process would ever end.
+                logger.exception("finishing: outcomes could not be written")
+                pause = self._weather.LONGEST
 
     def _gather(self, pause: float | None) -> None:
         try:
@@ -97,6 +101,11 @@ class Finisher(threading.Thread):
             run.progress.write()
         except LostClaim:
             run.stop(Lost("Another attempt owns this job, or it is gone."))
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception:
+            # What cannot be written is not written; the outcome still is.
+            logger.exception("%s: a report cannot be written", run.job)
 
     def _write_outcomes(self) -> None:
         """Write all that was gathered; on a sick database the rest stays gathered."""

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 
 from django.db import IntegrityError, transaction
-from django.db.models import F, Q
-from django.db.models.functions import Now
+from django.db.models import F, Q, Value
+from django.db.models.functions import Now, StrIndex
 from django.dispatch import Signal
 from django.utils.translation import gettext_lazy as _
 
@@ -84,8 +84,10 @@ class JobQuerySet(RowQuerySet[J]):
         picked = [job for job in rows if room.admit(job.concurrency_key)]
         while len(picked) < limit:
             free = ready.exclude(pk__in=[job.pk for job in picked])
-            for entry in room.full:
-                free = free.exclude(concurrency_key__contains=entry)
+            for number, entry in enumerate(room.full):
+                # LIKE takes no notice of case on SQLite.
+                at = {f"at_{number}": StrIndex("concurrency_key", Value(entry))}
+                free = free.alias(**at).filter(**{f"at_{number}": 0})
             rows = list(free[: limit - len(picked)])
             picked += [job for job in rows if room.admit(job.concurrency_key)]
             if not rows:
@@ -164,13 +166,12 @@ class Job(JobRow):
 
     def retry_later(self, delay: float, entry: Mapping[str, Any]) -> None:
         """running → pending, due in `delay` seconds; the attempt stays spent."""
-        self._move(
-            Status.PENDING,
+        self._back(
+            entry,
             error_message=entry["message"],
             suspect=False,
             **self._later(delay),
             **self._logged(entry),
-            **self.blank_progress(),
         )
 
     def fail(self, entry: Mapping[str, Any]) -> None:
@@ -190,11 +191,11 @@ class Job(JobRow):
 
     def release(self, entry: Mapping[str, Any]) -> None:
         """running → pending now, the attempt handed back; cancelled when that was asked."""
-        self._hand_back(self._later(0), entry)
+        self._back(entry, attempts=self.attempts - 1, **self._later(0))
 
     def snooze(self, delay: float, entry: Mapping[str, Any]) -> None:
         """running → pending in `delay` seconds, the attempt handed back."""
-        self._hand_back(self._later(delay), entry)
+        self._back(entry, attempts=self.attempts - 1, **self._later(delay))
 
     def cancel(self) -> Status:
         """pending → cancelled, running → asked; returns the status after it, raises Refused."""
@@ -249,24 +250,14 @@ class Job(JobRow):
             if to is Status.PENDING or (self.concurrency_key and to is not Status.RUNNING):
                 self._tell(wanted)
 
-    def _hand_back(self, later: Mapping[str, Any], entry: Mapping[str, Any]) -> None:
+    def _back(self, entry: Mapping[str, Any], **columns: Any) -> None:
+        """running → pending, or cancelled when that was asked: nobody starts it again then."""
         asked = Q(cancel_requested_at__isnull=False)
         try:
-            self._move(
-                Status.PENDING,
-                among=~asked,
-                attempts=self.attempts - 1,
-                **later,
-                **self.blank_progress(),
-            )
+            self._move(Status.PENDING, among=~asked, **self.blank_progress(), **columns)
         except LostClaim:
-            self._move(
-                Status.CANCELLED,
-                among=asked,
-                completed_at=Now(),
-                **self._logged(entry),
-                **UNCLAIMED,
-            )
+            over = {"completed_at": Now(), **self._logged(entry), **UNCLAIMED}
+            self._move(Status.CANCELLED, among=asked, **over)
 
     def _rescue(self, lost: Q) -> bool:
         entry = self.log_entry("worker lost", ended_at=self.now)  # type: ignore[attr-defined]

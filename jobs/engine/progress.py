@@ -4,10 +4,12 @@ import threading
 import time
 from typing import Any
 
+from django.core.exceptions import ValidationError
+from django.db import InterfaceError, OperationalError
 from django.db.models import F, Value
 from django.db.models.functions import Concat
 
-from jobs.engine.lifecycle import Job, LostClaim
+from jobs.engine.lifecycle import Job
 from jobs.engine.text import clean
 
 STEP_CHARACTERS = 200
@@ -48,6 +50,8 @@ class Progress:
         unknown = set(more) - set(self._job.progress_fields)
         if unknown:
             raise TypeError(f"{self._job.kind} has no progress field {', '.join(sorted(unknown))}")
+        for name, value in {"progress_done": done, "progress_total": total, **more}.items():
+            self._check(name, value)
         if percent is None and done is not None and total:
             percent = 100 * done / total
         with self._lock:
@@ -59,6 +63,15 @@ class Progress:
                 self._columns["progress_step"] = clean(step, limit=STEP_CHARACTERS)
                 self._urgent = True
             self._columns.update(progress_done=done, progress_total=total, **more)
+
+    def _check(self, name: str, value: Any) -> None:
+        """Raise ValueError here, in the handler, for what its column does not take."""
+        try:
+            self._job._meta.get_field(name).clean(value, None)  # type: ignore[union-attr]
+        except ValidationError as error:
+            raise ValueError(
+                f"{name} cannot be {value!r:.80}: {' '.join(error.messages)}"
+            ) from None
 
     def add_line(self, line: str) -> None:
         """Note a line for the job's log; what is beyond its size is left out, and that is said."""
@@ -90,9 +103,7 @@ class Progress:
         more = {"log": Concat(F("log"), Value("\n".join([*lines, ""])))} if lines else {}
         try:
             self._job.report(**columns, **more)
-        except LostClaim:
-            raise
-        except BaseException:
+        except (OperationalError, InterfaceError):
             with self._lock:
                 # What a sick database refused is written later, unless it is outdated by then.
                 self._columns = columns | self._columns

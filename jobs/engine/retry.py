@@ -5,6 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+LONGEST_DELAY = 30 * 24 * 3600.0
+
+
+def bounded(seconds: float) -> float:
+    """A delay that a database can add to its clock: not negative, a month at the most."""
+    # The number may come from another server; what is no number means at once.
+    return min(max(0.0, seconds), LONGEST_DELAY) if seconds == seconds else 0.0
+
 
 class Failed(Exception):
     """This attempt failed for a reason that is told to a person as it stands."""
@@ -15,19 +23,19 @@ class Permanent(Failed):
 
 
 class RetryAfter(Failed):
-    """The other side said when to come back. Spends an attempt."""
+    """The other side said when to come back; a month at the most. Spends an attempt."""
 
     def __init__(self, seconds: float, reason: str = "") -> None:
         super().__init__(reason or f"Asked to come back in {seconds:g} seconds.")
-        self.seconds = max(0.0, seconds)
+        self.seconds = bounded(seconds)
 
 
 class Snooze(Exception):
-    """Not now: run again in `seconds`. Spends no attempt."""
+    """Not now: run again in `seconds`, a month at the most. Spends no attempt."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"Snoozed for {seconds:g} seconds.")
-        self.seconds = max(0.0, seconds)
+        self.seconds = bounded(seconds)
 
 
 class Stopped(BaseException):
@@ -87,4 +95,4 @@ def decide(
         return Decision("fail")
     if isinstance(error, RetryAfter):
         return Decision("retry_later", error.seconds)
-    return Decision("retry_later", wait(attempt))
+    return Decision("retry_later", bounded(wait(attempt)))

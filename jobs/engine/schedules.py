@@ -1,6 +1,7 @@
 """Recurring jobs: one for each tick, whatever the number of workers, also across restarts."""
 
 import itertools
+import logging
 import zoneinfo
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -8,12 +9,14 @@ from typing import Any
 
 from cronsim import CronSim, CronSimError
 from django.core.exceptions import ValidationError
-from django.db import models, router, transaction
+from django.db import DataError, IntegrityError, models, router, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from jobs.engine.lifecycle import Job
+
+logger = logging.getLogger(__name__)
 
 MISSED_AFTER = timedelta(seconds=60)
 
@@ -44,7 +47,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         """Enqueue what is due, each tick once; returns the jobs."""
         with transaction.atomic(using=self.db):
             rows: Any = self.due().select_for_update(skip_locked=True).annotate(now=Now())
-            jobs = [schedule.tick(schedule.now) for schedule in rows]
+            jobs = [schedule.try_tick(schedule.now) for schedule in rows]
         return [job for job in jobs if job is not None]
 
 
@@ -122,6 +125,17 @@ class Schedule(models.Model):
 
     def next_five(self) -> list[datetime]:
         return list(itertools.islice(self.ticks(timezone.now()), 5)) if self.enabled else []
+
+    def try_tick(self, now: datetime) -> Job | None:
+        """Like `tick`; a schedule whose columns make no job says so and waits for its next tick."""
+        try:
+            with transaction.atomic(using=self._state.db):
+                return self.tick(now)
+        except (TypeError, ValueError, ValidationError, IntegrityError, DataError):
+            logger.exception("schedule %s: its job cannot be enqueued", self.name)
+            mine = Schedule.objects.using(self._state.db).filter(pk=self.pk, next_at=self.next_at)
+            mine.update(next_at=self.next_after(now))
+            return None
 
     def tick(self, now: datetime) -> Job | None:
         """Enqueue the job of the tick `next_at` and plan the next, in the caller's transaction."""

@@ -17,6 +17,8 @@ SICK = (DatabaseError, InterfaceError, Error)
 class Weather:
     """The back-off of one loop."""
 
+    LONGEST = LONGEST_WAIT
+
     def __init__(self, who: str) -> None:
         self._who = who
         self._wait = 0.0

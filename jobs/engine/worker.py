@@ -125,6 +125,11 @@ class Worker:
         except (*SICK, LostClaim) as error:
             self._wait(self._weather.bad(error))
             return
+        except Exception:
+            # One row that nobody foresaw must not keep all others from running.
+            logger.exception("worker: a round failed")
+            self._wait(self._weather.LONGEST)
+            return
         if self._burst and idle and not claimed and not sight.ripe:
             self._stops += 1
             return

@@ -334,3 +334,13 @@ def test_the_database_refuses_half_states(columns: dict[str, Any]) -> None:
     job = in_state("pending")
     with pytest.raises(IntegrityError), transaction.atomic():
         Probe.objects.filter(pk=job.pk).update(**columns)
+
+
+def test_a_job_that_is_to_be_cancelled_is_not_tried_again() -> None:
+    job = in_state("running")
+    fresh(job).cancel()
+
+    job.retry_later(5, entry(job))
+
+    row = fresh(job)
+    assert (row.status, len(row.attempt_log)) == ("cancelled", 1)

@@ -223,3 +223,20 @@ def test_a_backlog_in_order_is_not_written_by_ageing() -> None:
     Probe.objects.enqueue_many({} for _ in range(5))
     Probe.objects.update(run_at=Now() - timedelta(days=1))
     assert raise_ranks(Probe) == 0
+
+
+@pytest.mark.django_db
+def test_keys_mind_their_case_on_both_databases() -> None:
+    for key in ("u:A", "u:A", "u:a"):
+        Probe.objects.enqueue(concurrency_key=keys({key: 1}))
+    assert [parse(job.concurrency_key) for job in claim()] == [{"u:A": 1}, {"u:a": 1}]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("column", ["|user:5|", "user:5=1", "|=1|", "|a=x|", 5])
+def test_a_malformed_key_is_refused_at_the_call_and_harmless_in_a_row(column: Any) -> None:
+    with pytest.raises(ValueError, match="concurrency_key"):
+        Probe.objects.enqueue(concurrency_key=column)
+    job = Probe.objects.enqueue()
+    Probe.objects.filter(pk=job.pk).update(concurrency_key=column)
+    assert [one.pk for one in claim()] == [job.pk]

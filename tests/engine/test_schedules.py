@@ -126,3 +126,17 @@ def test_deleting_old_jobs_deletes_their_files(monkeypatch: pytest.MonkeyPatch) 
 
     assert deleted == [job.pk for job in jobs]
     assert not Probe.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "columns", [{"nope": 1}, {"script": "x" * 500}, {"priority": "high"}, "{}"], ids=str
+)
+def test_a_schedule_that_makes_no_job_keeps_no_other_from_its_tick(columns: Any) -> None:
+    bad = Schedule.objects.create(name="bad", cron="* * * * *", kind="probe", columns=columns)
+    good = every_minute()
+    for schedule in (bad, good):
+        make_due(schedule)
+
+    assert [job.argument for job in Schedule.objects.tick()] == ["tick"]
+
+    assert not Schedule.objects.due().exists()

@@ -12,6 +12,7 @@ import pytest
 from django.utils import timezone
 
 from jobs.engine.conf import config
+from jobs.engine.retry import RetryAfter, Snooze
 from jobs.engine.worker import EXIT_RETIRED, Worker
 from tests.kinds.models import Chain, Effect, Probe
 from tests.waiting import wait_for
@@ -277,3 +278,49 @@ def test_an_enqueued_job_starts_long_before_the_next_poll(
     jobs = Probe.objects.enqueue_many([{}, {}, {}])
 
     wait_for(lambda: Counter(map(status_of, jobs)) == {"completed": 3}, seconds=10)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [{"done": 2**70}, {"done": "x"}, {"lines": "abc"}, {"percent": float("nan")}, {"nothing": 1}],
+    ids=str,
+)
+def test_a_report_that_no_column_takes_fails_its_own_job_alone(
+    report: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = Chain.objects.enqueue(links=0)
+    bad = Probe.objects.enqueue(max_attempts=1)
+    monkeypatch.setattr(Probe, "perform", lambda self, run: run.report(**report))
+
+    run_due()
+
+    assert (status_of(bad), status_of(good)) == ("failed", "completed")
+
+
+@pytest.mark.parametrize("seconds", [1e12, float("inf"), float("nan"), -5])
+@pytest.mark.parametrize("error", [RetryAfter, Snooze])
+def test_no_delay_is_too_long_for_a_database(
+    error: Any, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Probe.objects.enqueue()
+    raised: list[bool] = []
+
+    def perform(self: Probe, run: Any) -> None:
+        if not raised:
+            raised.append(True)
+            raise error(seconds)
+
+    monkeypatch.setattr(Probe, "perform", perform)
+    run_due()
+
+    row = Probe.objects.get(pk=job.pk)
+    assert row.status in ("pending", "completed")
+    assert (row.run_at - timezone.now()).total_seconds() <= 30 * 24 * 3600
+
+
+def test_a_cancel_does_not_lift_the_time_limit(worker: Callable[..., Worker]) -> None:
+    worker()
+    job = Probe.objects.enqueue(script="sleep_without_checks", max_running_seconds=1)
+    wait_for(lambda: Effect.objects.exists())
+    Probe.objects.get(pk=job.pk).cancel()
+    wait_for(has_status(job, "cancelled"), seconds=8)
