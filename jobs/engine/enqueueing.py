@@ -1,5 +1,6 @@
 """How jobs come into being: one INSERT in the caller's transaction."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Self, TypeVar
 
@@ -144,5 +145,9 @@ def _check(model: type[JobRow], name: str, value: Any) -> None:
         length = getattr(column, "max_length", None)
         if length is not None and len(value) > length:
             raise ValueError(f"{name} has {len(value)} characters; {length} are allowed.")
+    elif isinstance(column, models.CharField | models.TextField) and value is not None:
+        raise TypeError(f"{name} must be text, not a {type(value).__qualname__}.")
+    elif isinstance(column, models.FloatField) and not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, not {value}.")
     elif value is not None and isinstance(column, models.JSONField):
         check_json(value, name=name, max_bytes=config().max_payload_bytes)

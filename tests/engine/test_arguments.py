@@ -93,3 +93,23 @@ def test_enqueue_refuses_a_payload_of_five_megabytes() -> None:
     with pytest.raises(ValueError, match="payload takes"):
         TaskJob.objects.enqueue(task="x.y", payload={"args": ["x" * 5_000_000]})
     assert not TaskJob.objects.exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("columns", "error"),
+    [
+        ({"argument": datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)}, TypeError),
+        ({"argument": Probe()}, TypeError),
+        ({"argument": b"bytes"}, TypeError),
+        ({"max_running_seconds": float("nan")}, ValueError),
+        ({"max_running_seconds": float("inf")}, ValueError),
+    ],
+    ids=str,
+)
+def test_a_column_takes_no_value_that_only_looks_like_its_own(
+    columns: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error, match=next(iter(columns))):
+        Probe.objects.enqueue(**columns)
+    assert not Probe.objects.exists()
