@@ -386,7 +386,7 @@ def test_nobody_watches_and_nothing_is_read(open_stream: Open, ada: User) -> Non
     streams = [open_stream(job) for _ in range(3)]
     for stream in streams:
         stream.next("progress")
-    assert sorted(live_threads()) == ["jobs-live", "jobs-waker"]
+    wait_for(lambda: sorted(live_threads()) == ["jobs-live", "jobs-waker"])
 
     for stream in streams:
         stream.leave()
