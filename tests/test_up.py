@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -177,7 +178,7 @@ def test_a_stop_ends_streams_and_costs_a_running_import_no_attempt(
     assert forge.left() == []
     assert [stream.end() for stream in streams] == ["clean"] * 3
     assert "Traceback" not in forge.output
-    assert forge.job("large") == _untouched()
+    assert_handed_back(forge.job("large"))
 
     git_server.go_on.set()
     again = start_forge()
@@ -197,7 +198,7 @@ def test_children_end_with_a_supervisor_that_is_killed(
 
     assert code == -signal.SIGKILL
     wait_for(lambda: not forge.left(), seconds=10)
-    assert forge.job("large") == _untouched()
+    assert_handed_back(forge.job("large"))
 
 
 @both
@@ -357,9 +358,10 @@ class _Stream:
         return self._how
 
 
-def _untouched() -> dict[str, object]:
-    """An import that waits as if it had never been started."""
-    return {"status": "pending", "attempts": 0, "attempt_log": [], "error_message": ""}
+def assert_handed_back(job: dict[str, Any]) -> None:
+    """The import waits, and that it was begun has cost it no attempt."""
+    assert (job["status"], job["attempts"], job["error_message"]) == ("pending", 0, "")
+    assert [entry["outcome"] for entry in job["attempt_log"]] == ["released"]
 
 
 def _lose_power(forge: ForgeProcess) -> None:

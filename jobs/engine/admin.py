@@ -33,7 +33,7 @@ ATTEMPT_FIELDS = (
     *("error_class", "traceback"),
 )
 ATTEMPT = (
-    "<details><summary>{number}: <strong>{outcome}</strong> {message}</summary>"
+    "<details><summary>{number}: <strong>{outcome}</strong>{times} {message}</summary>"
     "<p>{started_at} … {ended_at}<br>{worker}<br>{error_class}</p><pre>{traceback}</pre></details>"
 )
 TIMES = ("created_at", "started_at", "completed_at")
@@ -122,9 +122,13 @@ class JobAdmin(ModelAdmin):
 
     @admin.display(description=gettext_lazy("attempts that did not complete"))
     def attempts_told(self, job: Job) -> SafeString:
-        told = (
-            {name: entry.get(name) or "" for name in ATTEMPT_FIELDS} for entry in job.attempt_log
-        )
+        told = [
+            {
+                **{name: entry.get(name) or "" for name in ATTEMPT_FIELDS},
+                "times": _(", %d times:") % entry["times"] if "times" in entry else "",
+            }
+            for entry in job.attempt_log
+        ]
         return format_html_join("", ATTEMPT, told) or SafeString("-")
 
 

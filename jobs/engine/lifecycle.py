@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from jobs.engine.concurrency import Room
 from jobs.engine.enqueueing import RowQuerySet, changed, wanted
+from jobs.engine.history import with_entry
 from jobs.engine.kinds import KindLock
 from jobs.engine.row import JobRow, Status
 
@@ -191,11 +192,11 @@ class Job(JobRow):
 
     def release(self, entry: Mapping[str, Any]) -> None:
         """running → pending now, the attempt handed back; cancelled when that was asked."""
-        self._back(entry, attempts=self.attempts - 1, **self._later(0))
+        self._back(entry, attempts=self.attempts - 1, **self._later(0), **self._logged(entry))
 
     def snooze(self, delay: float, entry: Mapping[str, Any]) -> None:
         """running → pending in `delay` seconds, the attempt handed back."""
-        self._back(entry, attempts=self.attempts - 1, **self._later(delay))
+        self._back(entry, attempts=self.attempts - 1, **self._later(delay), **self._logged(entry))
 
     def cancel(self) -> Status:
         """pending → cancelled, running → asked; returns the status after it, raises Refused."""
@@ -287,7 +288,7 @@ class Job(JobRow):
         return {"run_at": Now() + timedelta(seconds=delay), "due": delay <= 0, **UNCLAIMED}
 
     def _logged(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        return {"attempt_log": [*self.attempt_log, dict(entry)]}
+        return {"attempt_log": with_entry(self.attempt_log, entry)}
 
     def log_entry(self, outcome: str, *, ended_at: datetime | None, **more: str) -> dict[str, Any]:
         """One line of the attempt log; times in ISO 8601, of the database's clock."""

@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from jobs.engine.conf import config
+from jobs.engine.history import Entry, spent
 from jobs.engine.retry import backoff
 
 
@@ -146,6 +147,12 @@ class JobRow(models.Model):
     @property
     def is_over(self) -> bool:
         return self.status in OVER
+
+    @property
+    def spent_attempts(self) -> list[Entry]:
+        """The log's entries of the attempts that `attempts` counts and that are over."""
+        open_or_good = self.status in (Status.RUNNING, Status.COMPLETED)
+        return spent(self.attempt_log, self.attempts - open_or_good)
 
     # What a kind writes itself.
 

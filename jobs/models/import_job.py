@@ -181,10 +181,10 @@ class ImportJob(Job):
     def attempt_note(self) -> str:
         """Which attempt this is and why there was one before; empty for the first."""
         number = self.attempts + (self.status == Status.PENDING)
-        # The log may also hold attempts from before somebody pressed Retry.
-        if self.is_over or not self.attempt_log or number < 2:
+        before = self.spent_attempts
+        if self.is_over or not before:
             return ""
-        last = self.attempt_log[-1]
+        last = before[-1]
         if last["outcome"] == "worker lost":
             return _("Attempt %(number)d: the worker was lost.") % {"number": number}
         if self.status == Status.RUNNING:

@@ -161,9 +161,20 @@ def test_release_and_snooze_hand_the_attempt_back() -> None:
     for _ in range(10):
         (job,) = Probe.objects.claim(1, worker="w", lease_seconds=30) or [in_state("running")]
         assert job.attempts == 1
-        job.release(entry(job))
-    assert fresh(job).attempts == 0
-    assert fresh(job).attempt_log == []
+        job.release({**entry(job), "outcome": "released"})
+    row = fresh(job)
+    assert row.attempts == 0
+    assert [(line["number"], line["outcome"]) for line in row.attempt_log] == [(1, "released")]
+    assert row.attempt_log[0]["times"] == 10
+    assert row.spent_attempts == []
+
+    (job,) = Probe.objects.claim(1, worker="w", lease_seconds=30)
+    job.snooze(0, {**entry(job), "outcome": "snoozed"})
+    (job,) = Probe.objects.claim(1, worker="w", lease_seconds=30)
+    job.retry_later(0, {**entry(job), "message": "no luck"})
+    row = fresh(job)
+    assert [line["outcome"] for line in row.attempt_log] == ["released", "snoozed", "failed"]
+    assert [line["message"] for line in row.spent_attempts] == ["no luck"]
 
 
 def test_release_of_a_job_that_is_to_be_cancelled_cancels_it() -> None:
