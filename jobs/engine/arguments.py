@@ -23,8 +23,11 @@ def check_text(text: str, *, name: str) -> None:
 
 def check_json(value: Any, *, name: str, max_bytes: int) -> None:
     """Raise TypeError or ValueError, which names the place, for what JSON does not bring back."""
-    _check_value(value, name)
-    size = len(json.dumps(value, ensure_ascii=False).encode())
+    try:
+        _check_value(value, name)
+        size = len(json.dumps(value, ensure_ascii=False).encode())
+    except RecursionError:
+        raise ValueError(f"{name} is nested too deeply to be stored as JSON.") from None
     if size > max_bytes:
         raise ValueError(f"{name} takes {size} bytes as JSON; {max_bytes} are allowed.")
 

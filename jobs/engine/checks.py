@@ -20,12 +20,22 @@ def check_settings(**_kwargs: Any) -> Sequence[CheckMessage]:
     except ImproperlyConfigured as error:
         return [Error(str(error), id="jobs_engine.E001")]
     return [
+        *_time_zone(),
         *_unknown_seats(config),
         *_databases(config),
         *_apart(config),
         *_long_atomic_kinds(config),
         *_serving(),
     ]
+
+
+def _time_zone() -> Iterator[CheckMessage]:
+    if not settings.USE_TZ:
+        yield Error(
+            "USE_TZ is off: the times of jobs are moments, which need a time zone.",
+            hint="Set USE_TZ = True.",
+            id="jobs_engine.E005",
+        )
 
 
 def _unknown_seats(config: Config) -> Iterator[CheckMessage]:

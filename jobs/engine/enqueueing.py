@@ -1,10 +1,9 @@
 """How jobs come into being: one INSERT in the caller's transaction."""
 
-import math
+import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, Self, TypeVar
 
-from django.core.exceptions import FieldDoesNotExist
 from django.db import (
     DEFAULT_DB_ALIAS,
     IntegrityError,
@@ -16,9 +15,7 @@ from django.db import (
 from django.db.models.functions import Now
 from django.dispatch import Signal
 
-from jobs.engine.arguments import check_json, check_text
-from jobs.engine.concurrency import keys, parse
-from jobs.engine.conf import config
+from jobs.engine.columns import check_columns
 from jobs.engine.row import ACTIVE, OVER, JobRow, Status
 
 # Sent inside the transaction that makes them true, with `kind` and `using`.
@@ -66,11 +63,17 @@ class RowQuerySet(models.QuerySet[R]):
         job = self.model(**self.born(columns))
         using = self._writes_to()
         if _commits_elsewhere(using):
-            transaction.on_commit(lambda: self._put_row(job, using), using=DEFAULT_DB_ALIAS)
-            return job
-        return self._put_row(job, using)
+            return self._put_row_at_commit(job, using)
+        return self.put_row(job, using)
 
-    def _put_row(self, job: R, using: str) -> R:
+    def _put_row_at_commit(self, job: R, using: str) -> R:
+        equal = self._equal(job, using) or _equal_at_commit(job, using)
+        if equal is None:
+            transaction.on_commit(AtCommit(self, job, using), using=DEFAULT_DB_ALIAS)
+        return equal or job
+
+    def put_row(self, job: R, using: str) -> R:
+        """Insert `job`, or return the active one that has its key."""
         for chance in range(CHANCES, 0, -1):
             try:
                 with transaction.atomic(using=using):
@@ -119,35 +122,46 @@ class RowQuerySet(models.QuerySet[R]):
     def born(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         """All columns of a new job; raises TypeError or ValueError for what cannot be stored."""
         born = {**self.model.defaults, **columns}
-        for name, value in born.items():
-            _check(self.model, name, value)
+        check_columns(self.model, born)
         born.update(rank=born.get("priority", 0), due=born.get("run_at") is None)
         if born["due"]:
             born.pop("run_at", None)
         return born
 
 
+class AtCommit[R: JobRow]:
+    """A job that gets its row in another database when the caller's transaction commits."""
+
+    def __init__(self, rows: RowQuerySet[R], job: R, using: str) -> None:
+        self._rows = rows
+        self.job = job
+        self.using = using
+
+    def __call__(self) -> None:
+        """Insert it; where an equal job was made meanwhile, the caller's object becomes that one."""
+        equal = self._rows.put_row(self.job, self.using)
+        if equal is not self.job:
+            self.job.__dict__.update(equal.__dict__)
+
+
+def _equal_at_commit[R: JobRow](job: R, using: str) -> R | None:
+    """The job with the same key that the open transaction has enqueued already."""
+    if job.unique_key is None:
+        return None
+    for entry in connections[DEFAULT_DB_ALIAS].run_on_commit:
+        function = entry[1]
+        if (
+            isinstance(function, AtCommit)
+            and function.using == using
+            and type(function.job) is type(job)
+            and function.job.unique_key == job.unique_key
+        ):
+            equal = copy.copy(function.job)
+            equal.duplicate = True
+            return equal
+    return None
+
+
 def _commits_elsewhere(using: str) -> bool:
     """A transaction is open on the default database, and the job lives in another."""
     return using != DEFAULT_DB_ALIAS and connections[DEFAULT_DB_ALIAS].in_atomic_block
-
-
-def _check(model: type[JobRow], name: str, value: Any) -> None:
-    """Refuse at the call what the database would refuse, or bring back as something else."""
-    try:
-        column = model._meta.get_field(name)
-    except FieldDoesNotExist:
-        raise TypeError(f"{model.__name__} has no column {name}.") from None
-    if name == "concurrency_key" and (not isinstance(value, str) or keys(parse(value)) != value):
-        raise ValueError("concurrency_key is made by jobs.engine.concurrency.keys({key: limit}).")
-    if isinstance(value, str):
-        check_text(value, name=name)
-        length = getattr(column, "max_length", None)
-        if length is not None and len(value) > length:
-            raise ValueError(f"{name} has {len(value)} characters; {length} are allowed.")
-    elif isinstance(column, models.CharField | models.TextField) and value is not None:
-        raise TypeError(f"{name} must be text, not a {type(value).__qualname__}.")
-    elif isinstance(column, models.FloatField) and not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number, not {value}.")
-    elif value is not None and isinstance(column, models.JSONField):
-        check_json(value, name=name, max_bytes=config().max_payload_bytes)

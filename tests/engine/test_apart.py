@@ -15,6 +15,39 @@ from tests.waiting import wait_for
 from tests.workers import ROOT, test_database_url
 
 Manage = Callable[..., str]
+ENQUEUE_TWICE = """
+from django.db import transaction
+from jobs.engine.models import TaskJob
+def enqueue():
+    return TaskJob.objects.enqueue(task="operator.neg", payload={"args": [1]}, unique_key="one")
+def told(*jobs):
+    return [(str(job.pk), job.duplicate) for job in jobs]
+with transaction.atomic():
+    first = enqueue()
+    try:
+        with transaction.atomic():
+            TaskJob.objects.enqueue(task="operator.neg", unique_key="undone")
+            raise KeyError
+    except KeyError:
+        pass
+    undone = TaskJob.objects.enqueue(task="operator.neg", unique_key="undone")
+    second = enqueue()
+with transaction.atomic():
+    third = enqueue()
+assert told(second, third) == [(str(first.pk), True)] * 2, told(first, second, third)
+assert told(first, undone) == [(str(first.pk), False), (str(undone.pk), False)]
+print(TaskJob.objects.filter(pk__in=[first.pk, undone.pk]).count(), TaskJob.objects.count())
+"""
+MADE_MEANWHILE = """
+from django.db import transaction
+from jobs.engine.models import TaskJob
+with transaction.atomic():
+    mine = TaskJob.objects.enqueue(task="operator.neg", unique_key="one")
+    TaskJob(task="operator.neg", unique_key="one").save()
+other = TaskJob.objects.get()
+assert (mine.pk, mine.duplicate) == (other.pk, True)
+print("the same")
+"""
 COUNT = "from jobs.engine.models import TaskJob; print(TaskJob.objects.filter(status='{}').count())"
 ENQUEUE = """
 from django.db import transaction
@@ -81,6 +114,14 @@ def test_jobs_live_apart_follow_the_callers_transaction_and_run(
     assert json.loads(manage("shell", "-v0", "-c", ENQUEUE)) == [1, 2, 3]
     manage("runworker", "--burst")
     assert json.loads(manage("shell", "-v0", "-c", RESULTS)) == [-3, -2, -1]
+
+
+def test_one_key_makes_one_job_before_and_after_the_commit(manage: Manage) -> None:
+    manage("migrate", "--database", "jobs", "-v0")
+    assert manage("shell", "-v0", "-c", ENQUEUE_TWICE) == "2 2"
+    manage("runworker", "--burst")
+    manage("shell", "-v0", "-c", "from jobs.engine.models import *; TaskJob.objects.all().delete()")
+    assert manage("shell", "-v0", "-c", MADE_MEANWHILE) == "the same"
 
 
 def test_one_worker_serves_both_databases_and_stops_as_one(

@@ -65,6 +65,14 @@ def test_what_is_let_through_comes_back_equal(value: Any) -> None:
     assert json.loads(json.dumps(value)) == value
 
 
+def test_what_is_nested_too_deeply_is_refused_by_name() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(ValueError, match="payload is nested too deeply"):
+        check_json(deep, name="payload", max_bytes=LIMIT)
+
+
 def test_plain_text_is_let_through() -> None:
     check_text("naïve \U0001f600 text \t\n", name="argument")
 
@@ -104,6 +112,23 @@ def test_enqueue_refuses_a_payload_of_five_megabytes() -> None:
         ({"argument": b"bytes"}, TypeError),
         ({"max_running_seconds": float("nan")}, ValueError),
         ({"max_running_seconds": float("inf")}, ValueError),
+        ({"max_running_seconds": 0}, ValueError),
+        ({"max_running_seconds": "60"}, TypeError),
+        ({"max_attempts": 0}, ValueError),
+        ({"max_attempts": -1}, ValueError),
+        ({"max_attempts": 40_000}, ValueError),
+        ({"max_attempts": True}, TypeError),
+        ({"max_attempts": 2.5}, TypeError),
+        ({"max_attempts": None}, TypeError),
+        ({"priority": 101}, ValueError),
+        ({"priority": "high"}, TypeError),
+        ({"lines": 2**31}, ValueError),
+        ({"run_at": "2026-01-01"}, TypeError),
+        ({"run_at": datetime.datetime(2026, 1, 1)}, ValueError),  # noqa: DTZ001
+        ({"id": "no uuid"}, ValueError),
+        ({"attempts": 7}, TypeError),
+        ({"status": "completed"}, TypeError),
+        ({"colour": "blue"}, TypeError),
     ],
     ids=str,
 )
