@@ -33,17 +33,20 @@ ARROWS: dict[str, set[str]] = {
     "jobs.engine.arguments": set(),
     "jobs.engine.programs": set(),
     "jobs.engine.concurrency": set(),
+    "jobs.engine.history": set(),
     "jobs.engine.kinds": {"jobs.engine.enqueueing"},
-    "jobs.engine.row": {"jobs.engine.conf", "jobs.engine.retry"},
-    "jobs.engine.enqueueing": {
+    "jobs.engine.row": {"jobs.engine.conf", "jobs.engine.history", "jobs.engine.retry"},
+    "jobs.engine.columns": {
         "jobs.engine.arguments",
         "jobs.engine.concurrency",
         "jobs.engine.conf",
         "jobs.engine.row",
     },
+    "jobs.engine.enqueueing": {"jobs.engine.columns", "jobs.engine.row"},
     "jobs.engine.lifecycle": {
         "jobs.engine.concurrency",
         "jobs.engine.enqueueing",
+        "jobs.engine.history",
         "jobs.engine.kinds",
         "jobs.engine.row",
     },
@@ -82,6 +85,7 @@ ARROWS: dict[str, set[str]] = {
     "jobs.engine.isolation": {
         "jobs.engine.lifecycle",
         "jobs.engine.maintenance",
+        "jobs.engine.supervisor",
         "jobs.engine.weather",
     },
     "jobs.engine.running": {"jobs.engine.execution", "jobs.engine.lifecycle", "jobs.engine.retry"},

@@ -187,7 +187,9 @@ def _execute_atomically(run: Run) -> Outcome:
     with transaction.atomic(using=run.job._state.db):
         with run.handling():
             result = run.job.perform(run)
-        run.job.complete(result)
+        # Its last words, which nobody could write once it is completed.
+        with run.progress.writing():
+            run.job.complete(result)
     return Outcome(run, Decision("drop"))
 
 
@@ -214,15 +216,15 @@ def outcome_of(run: Run, error: BaseException) -> Outcome:
 
 def _entry(run: Run, cause: BaseException, error: BaseException) -> dict[str, Any]:
     started = run.job.started_at
-    told = isinstance(cause, (Failed, Stopped))
+    told = isinstance(cause, (Failed, Snooze, Stopped))
     message = words_of(cause) if told else f"{type(cause).__name__}: {words_of(cause)}"
     return run.job.log_entry(
         _OUTCOMES.get(type(cause), "failed"),
         ended_at=started + timedelta(seconds=run.seconds) if started else None,
         error_class=f"{type(cause).__module__}.{type(cause).__qualname__}",
         message=message,
-        # How the handler unwound when it was stopped says nothing of its own.
-        traceback="" if isinstance(cause, Stopped) else clean_traceback(error),
+        # How the handler unwound when it was stopped or wished to wait says nothing of its own.
+        traceback="" if isinstance(cause, (Stopped, Snooze)) else clean_traceback(error),
     )
 
 

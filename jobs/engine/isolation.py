@@ -1,12 +1,9 @@
 """Suspects run in processes of their own, so that a job that kills its process kills no other."""
 
 import contextlib
-import ctypes
 import logging
 import multiprocessing
 import os
-import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,23 +11,16 @@ from multiprocessing.context import ForkServerProcess
 
 from jobs.engine import maintenance
 from jobs.engine.lifecycle import Job
+from jobs.engine.supervisor import die_with_parent
 from jobs.engine.weather import SICK
 
 logger = logging.getLogger(__name__)
 
 SECONDS_TO_CLAIM = 5.0
-PR_SET_PDEATHSIG = 1
 
 Kind = type[Job]
 Body = Callable[[str], None]
 """Runs, in its own process, the suspects of the kind with this short name."""
-
-
-def die_with_parent() -> None:
-    """Get SIGTERM when the process that started this one is gone, however it went."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Isolation:

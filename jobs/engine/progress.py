@@ -1,7 +1,9 @@
 """How far a run is: reported into memory, written by the finisher; monotone and fenced."""
 
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -15,6 +17,8 @@ from jobs.engine.text import clean
 STEP_CHARACTERS = 200
 LOG_CHARACTERS = 64 * 1024
 LINE_CHARACTERS = 1_000
+News = tuple[dict[str, Any], list[str]]
+"""(columns, lines) that nobody has written yet."""
 FULL = "… the log is full."
 SECONDS_BETWEEN_WRITES = 0.2
 
@@ -94,18 +98,41 @@ class Progress:
 
     def write(self) -> None:
         """Write what was reported since the last time; raises LostClaim."""
-        with self._lock:
-            columns, self._columns, self._urgent = self._columns, {}, False
-            lines, self._lines = self._lines, []
-            self._written_at = time.monotonic()
-        if not columns and not lines:
-            return
-        more = {"log": Concat(F("log"), Value("\n".join([*lines, ""])))} if lines else {}
+        news = self._take()
         try:
-            self._job.report(**columns, **more)
+            self._write(news)
         except (OperationalError, InterfaceError):
-            with self._lock:
-                # What a sick database refused is written later, unless it is outdated by then.
-                self._columns = columns | self._columns
-                self._lines = lines + self._lines
+            # What a sick database refused is written later, unless it is outdated by then.
+            self._give_back(news)
             raise
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Write in the transaction of the body, which may fail: then it is written later."""
+        news = self._take()
+        try:
+            self._write(news)
+            yield
+        except BaseException:
+            self._give_back(news)
+            raise
+
+    def _take(self) -> News:
+        with self._lock:
+            news = self._columns, self._lines
+            self._columns, self._lines, self._urgent = {}, [], False
+            self._written_at = time.monotonic()
+            return news
+
+    def _give_back(self, news: News) -> None:
+        columns, lines = news
+        with self._lock:
+            self._columns = columns | self._columns
+            self._lines = lines + self._lines
+
+    def _write(self, news: News) -> None:
+        columns, lines = news
+        if lines:
+            columns = {**columns, "log": Concat(F("log"), Value("\n".join([*lines, ""])))}
+        if columns:
+            self._job.report(**columns)

@@ -99,10 +99,16 @@ def tell_ready() -> None:
             pipe.write(b".")
 
 
+def die_with_parent() -> None:
+    """Get SIGTERM when the process that started this one is gone, however it went."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def _die_with(parent: int) -> None:
-    """In the child: get SIGTERM when the supervisor dies, however it dies."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    """In the child: like `die_with_parent`, also when `parent` died before that was said."""
+    die_with_parent()
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -55,8 +55,20 @@ def test_effects_of_an_atomic_job_are_there_exactly_when_it_completed(
 ) -> None:
     job = Ledger.objects.enqueue(argument=argument, max_attempts=1)
     run_pending(Ledger)
-    assert Ledger.objects.get(pk=job.pk).status == status
+    row = Ledger.objects.get(pk=job.pk)
+    assert row.status == status
     assert Effect.objects.count() == effects
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("argument", ["", "fail"])
+def test_the_last_words_of_an_atomic_job_are_kept_however_it_ends(
+    argument: str,
+) -> None:
+    job = Ledger.objects.enqueue(argument=argument, max_attempts=1)
+    run_due(Ledger)
+    row = Ledger.objects.get(pk=job.pk)
+    assert (row.progress_step, row.log) == ("almost done", "the last words\n")
 
 
 @pytest.mark.django_db

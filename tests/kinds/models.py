@@ -142,6 +142,8 @@ class Ledger(Job):
         pass
 
     def perform(self, run: Run) -> None:
+        run.report(50, step="almost done")
+        run.log("the last words")
         Effect.objects.create(job=self.pk, attempt=run.attempt)
         if self.argument == "fail":
             raise ValueError("after the effect")
