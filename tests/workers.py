@@ -100,6 +100,9 @@ class WorkerProcess:
         assert self._ready.wait(20) and self.process.poll() is None, self.log
         return self
 
+    def has_said(self, words: str) -> bool:
+        return any(words in line for line in self.log)
+
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()

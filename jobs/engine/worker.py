@@ -256,20 +256,26 @@ class Worker:
         """Let jobs finish for the grace period, hand back the rest, write everything."""
         self.waker.close()
         deadline = time.monotonic() + self._grace
+        if self._busy():
+            logger.info("worker: stopping; what runs may go on for %g s", self._grace)
         if self._isolation is not None:
             self._isolation.stop()
-        while self._stops < 2 and time.monotonic() < deadline and len(self.running):
-            self.running.wait_until_empty(min(0.2, max(0.0, deadline - time.monotonic())))
+        while self._stops < 2 and time.monotonic() < deadline and self._busy():
+            self._wait(min(0.1, deadline - time.monotonic()))
+        if self._isolation is not None:
+            self._isolation.stop()
         self._release_all()
         if self._isolation is not None:
-            self._isolation.stop()
-            self._isolation.join(max(0.0, deadline - time.monotonic()) + SECONDS_TO_UNWIND)
+            self._isolation.join(SECONDS_TO_UNWIND * 2)
         self.finisher.close()
         self.finisher.join(timeout=10)
         self.beat.close()
         self.beat.join(timeout=5)
         for seats in self._seats.values():
             seats.close()
+
+    def _busy(self) -> bool:
+        return bool(len(self.running) or self._isolation)
 
     def _release_all(self) -> None:
         runs = self.running.all()

@@ -178,3 +178,38 @@ def test_wrong_options_are_told_in_a_sentence(worker_process: Start) -> None:
         assert process.wait() == 1
         assert any(word in line for line in process.log), process.log
         assert not any("Traceback" in line for line in process.log)
+
+
+def suspects_at_work(start: Start, script: str, argument: str) -> WorkerProcess:
+    """A worker that runs, each in a process of its own, what the one before it died with."""
+    for _ in range(2):
+        Probe.objects.enqueue(script=script, argument=argument)
+    first = start("--seats", "probe=2").wait_ready()
+    wait_for(running_on(first, 2))
+    first.kill()
+    second = start("--seats", "probe=2").wait_ready()
+    wait_for(running_again(2))
+    return second
+
+
+def test_a_stop_lets_suspects_finish_within_the_grace(
+    worker_process: Start, tmp_path: Path
+) -> None:
+    gate = tmp_path / "open"
+    worker = suspects_at_work(worker_process, "wait_for_file", str(gate))
+    worker.signal(signal.SIGTERM)
+    wait_for(lambda: worker.has_said("worker: stopping"))
+    gate.touch()
+    assert worker.wait() == 0
+    assert set(Probe.objects.values_list("status", "attempts")) == {("completed", 2)}
+
+
+def test_a_second_signal_hands_suspects_back_at_once(worker_process: Start) -> None:
+    worker = suspects_at_work(worker_process, "wait_politely", "")
+    worker.signal(signal.SIGTERM)
+    wait_for(lambda: worker.has_said("worker: stopping"))
+    worker.signal(signal.SIGTERM)
+    asked = time.monotonic()
+    assert worker.wait() == 0
+    assert time.monotonic() - asked < 8
+    assert set(Probe.objects.values_list("status", "attempts")) == {("pending", 1)}
