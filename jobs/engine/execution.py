@@ -110,10 +110,10 @@ class Run:
             if isinstance(reason, TimedOut):
                 self.interrupt()
 
-    def kill_stragglers(self) -> None:
-        """SIGKILL the programs that outlived SIGTERM by some seconds."""
+    def kill_stragglers(self, *, after: float = SECONDS_TO_DIE) -> None:
+        """SIGKILL the programs that outlived SIGTERM by so many seconds."""
         with self._lock:
-            if self._stopped and time.monotonic() - self._stopped_at > SECONDS_TO_DIE:
+            if self._stopped and time.monotonic() - self._stopped_at > after:
                 self._programs.signal(signal.SIGKILL)
 
     @contextlib.contextmanager

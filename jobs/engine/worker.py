@@ -24,7 +24,7 @@ from jobs.engine.weather import SICK, Weather
 logger = logging.getLogger(__name__)
 
 EXIT_RETIRED = 75  # EX_TEMPFAIL of sysexits.h: start me again
-SECONDS_TO_UNWIND = 2.0
+SECONDS_TO_UNWIND = 1.2
 SECONDS_BETWEEN_AGEINGS = 30.0
 
 Kind = type[Job]
@@ -266,7 +266,7 @@ class Worker:
             self._isolation.stop()
         self._release_all()
         if self._isolation is not None:
-            self._isolation.join(SECONDS_TO_UNWIND * 2)
+            self._isolation.join(SECONDS_TO_UNWIND + 2)
         self.finisher.close()
         self.finisher.join(timeout=10)
         self.beat.close()
@@ -283,5 +283,5 @@ class Worker:
             run.stop(Released("The worker was stopped."))
         if runs and not self.running.wait_until_empty(SECONDS_TO_UNWIND):
             for run in self.running.all():
-                run.kill_stragglers()
+                run.kill_stragglers(after=0)
                 self.finisher.put(outcome_of(run, Released("The worker was stopped.")))
