@@ -5,6 +5,9 @@ from django.urls import include, path
 
 from forge import views
 
+handler400 = "forge.errors.bad_request"
+handler500 = "forge.errors.server_error"
+
 urlpatterns = [
     path("", views.home, name="home"),
     path("healthz", views.healthz, name="healthz"),

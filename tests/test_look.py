@@ -19,7 +19,7 @@ def test_no_template_needs_more_than_the_content_policy_allows(template: Path) -
     assert not INLINE.search(template.read_text())
 
 
-@pytest.mark.parametrize("template", ["400.html", "500.html"])
+@pytest.mark.parametrize("template", ["400.html", "500.html", "503.html"])
 def test_a_page_for_the_worst_case_needs_no_request_and_no_database(template: str) -> None:
     page = render_to_string(template)
 
