@@ -14,7 +14,7 @@ from django.core.asgi import get_asgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "forge.settings")
 django_application = get_asgi_application()
 
-from jobs.engine.live import hub  # noqa: E402 - needs the settings to be there
+from jobs.engine.watching import hub  # noqa: E402 - needs the settings to be there
 
 Message = dict[str, Any]
 

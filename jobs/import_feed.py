@@ -8,8 +8,8 @@ from django.template.loader import render_to_string
 from django.utils.translation import gettext as _
 
 from jobs.engine.kinds import Pause
-from jobs.engine.live import Frame
 from jobs.engine.row import Status
+from jobs.engine.watching import Frame
 from jobs.models import ImportJob
 
 PAGE = "jobs/import_progress.html"

@@ -118,12 +118,13 @@ ARROWS: dict[str, set[str]] = {
         "jobs.engine.schedules",
         "jobs.engine.task_job",
     },
-    "jobs.engine.live": {
+    "jobs.engine.watching": {
         "jobs.engine.execution",
         "jobs.engine.lifecycle",
         "jobs.engine.wakeup",
         "jobs.engine.weather",
     },
+    "jobs.engine.live": {"jobs.engine.execution", "jobs.engine.watching"},
     "jobs.engine.checks": {"jobs.engine.conf", "jobs.engine.lifecycle"},
     "jobs.engine.apps": {"jobs.engine.checks", "jobs.engine.schedules", "jobs.engine.wakeup"},
     "jobs.engine.management": {"jobs.engine"},

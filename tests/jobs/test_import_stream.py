@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.test import Client
 
 from accounts.models import User
-from jobs.engine.live import hub
+from jobs.engine.watching import hub
 from jobs.engine.worker import Worker
 from jobs.models import ImportJob
 from repositories.models import Repository
@@ -291,7 +291,9 @@ def test_a_job_that_ends_while_a_page_takes_the_state_before_is_still_told(
     slow.next("progress")
     slow.stop_reading()
     job.report(progress_pct=50)
-    watched = wait_for(lambda: [one for one in hub.all() if one.job.progress_pct == 50])[0]
+    watched = wait_for(
+        lambda: [one for one in hub.all() if one.shown.job and one.shown.job.progress_pct == 50]
+    )[0]
     failed_now(job)
     wait_for(lambda: watched.shown.over)
     slow.go_on_reading()
