@@ -125,6 +125,7 @@ ARROWS: dict[str, set[str]] = {
         "jobs.engine.weather",
     },
     "jobs.engine.live": {"jobs.engine.execution", "jobs.engine.watching"},
+    "jobs.engine.waiting": {"jobs.engine.lifecycle", "jobs.engine.watching"},
     "jobs.engine.checks": {"jobs.engine.conf", "jobs.engine.lifecycle"},
     "jobs.engine.apps": {"jobs.engine.checks", "jobs.engine.schedules", "jobs.engine.wakeup"},
     "jobs.engine.management": {"jobs.engine"},
