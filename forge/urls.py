@@ -13,6 +13,7 @@ urlpatterns = [
     path("healthz", views.healthz, name="healthz"),
     path("admin/", admin.site.urls),
     path("", include("accounts.urls")),
+    path("jobs/progress/", include("jobs.engine.urls")),
     path("", include("jobs.urls")),
     path("", include("repositories.urls")),
 ]

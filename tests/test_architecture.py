@@ -125,6 +125,20 @@ ARROWS: dict[str, set[str]] = {
         "jobs.engine.weather",
     },
     "jobs.engine.live": {"jobs.engine.execution", "jobs.engine.watching"},
+    "jobs.engine.bar": {
+        "jobs.engine.kinds",
+        "jobs.engine.lifecycle",
+        "jobs.engine.row",
+        "jobs.engine.watching",
+    },
+    "jobs.engine.views": {"jobs.engine.bar", "jobs.engine.execution", "jobs.engine.watching"},
+    "jobs.engine.urls": {"jobs.engine.views"},
+    "jobs.engine.templatetags": {
+        "jobs.engine.bar",
+        "jobs.engine.lifecycle",
+        "jobs.engine.models",
+        "jobs.engine.row",
+    },
     "jobs.engine.waiting": {"jobs.engine.lifecycle", "jobs.engine.watching"},
     "jobs.engine.checks": {"jobs.engine.conf", "jobs.engine.lifecycle"},
     "jobs.engine.apps": {"jobs.engine.checks", "jobs.engine.schedules", "jobs.engine.wakeup"},
@@ -183,6 +197,13 @@ def test_the_engine_stands_on_few_libraries() -> None:
                 assert top in {"jobs", *ENGINE_LIBRARIES} | sys.stdlib_module_names, (
                     f"{name} -> {target}"
                 )
+
+
+def test_bars_and_waiting_need_no_library_for_streams() -> None:
+    users = {
+        name for name, _path, tree in sources() if "django_eventstream" in str(set(imports(tree)))
+    }
+    assert users == {"jobs.engine.live"}
 
 
 def test_only_the_state_machine_assigns_a_status() -> None:

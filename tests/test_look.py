@@ -7,7 +7,8 @@ import pytest
 from django.conf import settings
 from django.template.loader import render_to_string
 
-TEMPLATES = sorted((settings.BASE_DIR / "templates").rglob("*.html"))
+PLACES = (settings.BASE_DIR / "templates", settings.BASE_DIR / "jobs")
+TEMPLATES = sorted(path for place in PLACES for path in place.rglob("*.html"))
 STYLE = (settings.BASE_DIR / "static" / "forge.css").read_text()
 INLINE = re.compile(
     r"<style|\sstyle=|\son\w+=|javascript:|<script(?![^>]*\bsrc=)|\shx-on|\shx-vals=['\"]js", re.I

@@ -64,6 +64,8 @@ class JobRow(models.Model):
 
     duplicate = False
     """True on the job that `enqueue` returned in place of a new one with the same key."""
+    paused = False
+    """True on a waiting job that was read for a page while its kind is paused."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     status = models.CharField(_("status"), max_length=9, choices=Status, default=Status.PENDING)

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -111,7 +111,7 @@ class Hub:
 
     async def states(
         self, feed: Feed, pk: uuid.UUID, *, patience: float | None = None
-    ) -> AsyncIterator[Shown]:
+    ) -> AsyncGenerator[Shown]:
         """What is to be shown of a job: now, at every change, and last when it is over.
 
         The same again after `patience` seconds without a change. Who reads slowly misses states in

@@ -14,6 +14,8 @@ OPEN_TO_ALL = {
     "sign_out",
     "welcome",
     "healthz",
+    "progress_state",  # who has the token in the address was shown the job's bar
+    "progress_stream",
     "repository",  # it shows public ones only; its own tests say so
     "login",  # the admin's
     "jsi18n",
