@@ -15,7 +15,7 @@ from jobs.engine.concurrency import Room
 from jobs.engine.enqueueing import RowQuerySet, changed, wanted
 from jobs.engine.history import with_entry
 from jobs.engine.kinds import KindLock
-from jobs.engine.row import JobRow, Status
+from jobs.engine.row import OVER, JobRow, Status
 
 UNCLAIMED: Mapping[str, Any] = {"claim": None, "lease_until": None}
 
@@ -202,6 +202,7 @@ class Job(JobRow):
         """pending → cancelled, running → asked; returns the status after it, raises Refused."""
         mine = self._rows().filter(pk=self.pk)
         ended = {"status": Status.CANCELLED, "completed_at": Now(), "cancel_requested_at": Now()}
+        ended |= self.at_end(Status.CANCELLED)
         with transaction.atomic(using=self._state.db):
             if mine.filter(status=Status.PENDING).update(**ended):
                 self._tell(changed)
@@ -244,8 +245,9 @@ class Job(JobRow):
         mine = self._rows().filter(
             among or Q(), pk=self.pk, status=Status.RUNNING, claim=self.claim
         )
+        own = self.at_end(to) if to in OVER else {}
         with transaction.atomic(using=self._state.db):
-            if mine.update(status=to, **columns) != 1:
+            if mine.update(status=to, **{**columns, **own}) != 1:
                 raise LostClaim(f"{self} is not ours any more")
             self._tell(changed)
             if to is Status.PENDING or (self.concurrency_key and to is not Status.RUNNING):

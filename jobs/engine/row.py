@@ -166,6 +166,10 @@ class JobRow(models.Model):
         """Follow-up work in the completing transaction; returns the kind's own columns to set."""
         return {}
 
+    def at_end(self, status: Status) -> Mapping[str, Any]:
+        """The kind's own columns to set in the statement that ends the job with this status."""
+        return {}
+
     def backoff(self, attempt: int) -> float:
         """Seconds to wait after attempt number `attempt` failed."""
         return backoff(attempt, base=config().backoff_base, cap=config().backoff_cap_seconds)
@@ -201,4 +205,4 @@ class JobRow(models.Model):
 
     @classmethod
     def has_follow_up(cls) -> bool:
-        return cls.on_completed is not JobRow.on_completed
+        return cls.on_completed is not JobRow.on_completed or cls.at_end is not JobRow.at_end

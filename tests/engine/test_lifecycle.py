@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from jobs.engine.lifecycle import Job, LostClaim, Refused
 from jobs.engine.row import Status
-from tests.kinds.models import Chain, Probe
-from tests.workers import age_lease
+from tests.kinds.models import Chain, Letter, Probe
+from tests.workers import age_lease, run_due
 
 pytestmark = pytest.mark.django_db
 
@@ -355,3 +355,49 @@ def test_a_job_that_is_to_be_cancelled_is_not_tried_again() -> None:
 
     row = fresh(job)
     assert (row.status, len(row.attempt_log)) == ("cancelled", 1)
+
+
+# What a kind sets at the end.
+
+
+def test_every_end_sets_what_the_kind_says_in_its_own_statement() -> None:
+    ends: dict[str, Callable[[Letter], Any]] = {
+        "completed": lambda job: job.complete(),
+        "failed": lambda job: job.fail(entry(job)),
+        "cancelled": lambda job: (job.cancel(), job.retry_later(5, entry(job))),
+    }
+    for status, end in ends.items():
+        Letter.objects.enqueue(text="dear Ada")
+        (job,) = Letter.objects.claim(1, worker="w", lease_seconds=30)
+        end(job)
+        assert (fresh(job).status, fresh(job).text) == (status, "")
+        assert fresh(job).ended_as == status
+    waiting = Letter.objects.enqueue(text="dear Ada")
+    waiting.cancel()
+    assert (fresh(waiting).text, fresh(waiting).ended_as) == ("", "cancelled")
+
+
+def test_what_goes_back_keeps_what_an_end_would_take() -> None:
+    for verb in ("retry_later", "release", "snooze"):
+        Letter.objects.enqueue(text="dear Ada")
+        (job,) = Letter.objects.claim(1, worker="w", lease_seconds=30)
+        WORKER_VERBS[verb](job)  # type: ignore[arg-type]
+        assert (fresh(job).text, fresh(job).ended_as) == ("dear Ada", "")
+        Letter.objects.all().delete()
+
+
+def test_a_lost_worker_ends_a_job_like_any_other_end() -> None:
+    Letter.objects.enqueue(text="dear Ada", max_attempts=1)
+    (job,) = Letter.objects.claim(1, worker="dead", lease_seconds=30)
+    Letter.objects.rescue(dead=["dead"])
+    assert (fresh(job).text, fresh(job).ended_as) == ("", "failed")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_sets_it_for_each_of_many() -> None:
+    Letter.objects.enqueue_many({"text": text} for text in ["good", "bad"] * 10)
+    run_due(Letter)
+    assert set(Letter.objects.values_list("status", "ended_as", "text")) == {
+        ("completed", "completed", ""),
+        ("failed", "failed", ""),
+    }

@@ -12,6 +12,7 @@ from django.db import models, transaction
 from jobs.engine.execution import Run
 from jobs.engine.lifecycle import Job
 from jobs.engine.retry import Failed, Permanent, RetryAfter, Snooze
+from jobs.engine.row import Status
 
 
 class Effect(models.Model):
@@ -171,3 +172,22 @@ class Chain(Job):
             raise ValueError("follow-up work failed")
         Probe.objects.enqueue_many({"script": "effect"} for _ in range(result))
         return {"done": "chained"}
+
+
+class Letter(Job):
+    """A kind whose text does not outlive its end; it has no other follow-up work."""
+
+    kind = "letter"
+
+    text = models.TextField()
+    ended_as = models.CharField(max_length=9, blank=True, default="")
+
+    class Meta(Job.Meta):
+        pass
+
+    def perform(self, run: Run) -> None:
+        if self.text == "bad":
+            raise Permanent("a bad letter")
+
+    def at_end(self, status: Status) -> dict[str, Any]:
+        return {"text": "", "ended_as": status.value}
