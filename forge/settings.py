@@ -13,6 +13,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.csp import CSP
 from django.utils.translation import gettext_lazy as _
 
+from forge import mailers
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
 
@@ -282,6 +284,11 @@ SECURE_CSP = {
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 
+MAILERS = mailers.mailers()
+DEFAULT_FROM_EMAIL = SERVER_EMAIL = mailers.mail_from(FORGE_HOST)
+EMAIL_SUBJECT_PREFIX = "[Forge] "
+ADMINS = mailers.admins()
+
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", _("English"))]
 LOCALE_PATHS = [BASE_DIR / "locale"]
@@ -299,10 +306,19 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "filters": {"on_duty": {"()": "django.utils.log.RequireDebugFalse"}},
+    "handlers": {
+        "stderr": {"class": "logging.StreamHandler", "formatter": "line"},
+        "mail": {
+            "class": "jobs.error_mail.ErrorMailHandler",
+            "level": "ERROR",
+            "filters": ["on_duty"],
+        },
+    },
     "root": {"handlers": ["stderr"], "level": "WARNING"},
     "loggers": {
         **{name: {"level": "INFO"} for name in ("forge", "accounts", "repositories", "jobs")},
+        "django": {"handlers": ["mail"], "level": "INFO"},
         # A page that is not there is the visitor's matter.
         "django.request": {"level": "ERROR"},
     },

@@ -18,3 +18,4 @@ def make_built_in_schedules(*, using: str, **_kwargs: Any) -> None:
     from jobs.engine.schedules import built_in
 
     built_in("orphans", cron="41 3 * * *", task="repositories.storage.sweep_orphans", using=using)
+    built_in("attachments", cron="51 3 * * *", task="jobs.sweeping.sweep_attachments", using=using)

@@ -29,7 +29,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     data_dir = Path(tempfile.mkdtemp(prefix="forge-tests-"))
     early_config.add_cleanup(lambda: shutil.rmtree(data_dir, ignore_errors=True))
     os.environ["FORGE_DATA_DIR"] = str(data_dir)
-    os.environ.pop("DATABASE_URL", None)
+    # Nothing that the machine is set up for is touched, and no test mails anybody.
+    for name in ("DATABASE_URL", "POSTMARK_SERVER_TOKEN", "SMTP_URL", "ADMINS"):
+        os.environ.pop(name, None)
     if early_config.known_args_namespace.database == "postgresql":
         try:
             url, close = postgres.database_url()

@@ -24,7 +24,10 @@ import requests
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[1]
-OURS = re.compile(r"^(FORGE_|JOBS_|DJANGO_|DATABASE_URL|SECRET_KEY|DEBUG|ALLOWED_HOSTS|PYTEST)")
+OURS = re.compile(
+    r"^(FORGE_|JOBS_|DJANGO_|DATABASE_URL|SECRET_KEY|DEBUG|ALLOWED_HOSTS|PYTEST"
+    r"|POSTMARK_|SMTP_URL|ADMINS)"
+)
 PASSWORD = "a horse by the sea"
 
 

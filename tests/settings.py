@@ -4,7 +4,10 @@ conftest.py has put DATABASE_URL and FORGE_DATA_DIR into the environment before 
 """
 
 from forge.settings import *  # noqa: F403
-from forge.settings import INSTALLED_APPS
+from forge.settings import DATABASES, INSTALLED_APPS
 
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.kinds"]
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+# Room for the seats of kinds that only tests have.
+if "pool" in DATABASES["default"]["OPTIONS"]:
+    DATABASES["default"]["OPTIONS"]["pool"]["max_size"] = 40

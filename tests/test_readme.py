@@ -44,7 +44,7 @@ def test_the_settings_table_tells_the_defaults() -> None:
         value = getattr(defaults, variable.removeprefix("JOBS_").lower(), None)
         if variable.startswith("JOBS_") and variable not in ("JOBS_SEATS", "JOBS_DATABASE_URL"):
             assert told == f"`{value}`"
-    seats = ",".join(f"{kind}={defaults.seats_of(kind)}" for kind in ("import", "task"))
+    seats = ",".join(f"{kind}={defaults.seats_of(kind)}" for kind in ("import", "email", "task"))
     assert settings_told()["JOBS_SEATS"] == f"`{seats}`"
 
 

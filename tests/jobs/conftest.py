@@ -16,7 +16,10 @@ from repositories.importing import Imported
 from repositories.models import Repository
 from tests import gitrepos
 from tests.githttp import GitServer
+from tests.jobs.mailing import by_postmark, by_smtp, queue, start_smtp
 from tests.waiting import wait_for
+
+__all__ = ["by_postmark", "by_smtp", "queue", "start_smtp"]
 
 SOURCE = "https://example.org/ada/engine.git"
 

@@ -1,0 +1,94 @@
+"""How a mail leaves: what a provider of delivery is asked, and what it may answer.
+
+The provider is the mailer `delivery` in MAILERS. Any mail backend will do; those with the methods
+of `Provider` say more than that they took a mail.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Protocol, cast
+
+from django.core.mail import EmailMessage, mailers
+from django.core.mail.backends.base import BaseEmailBackend
+
+ALIAS = "delivery"
+LONGEST_WAIT = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The provider has the mail; `refused` are the addresses that it will not go to, and why."""
+
+    provider_message_id: str = ""
+    answer: str = ""
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+class Unauthorized(Exception):
+    """The provider does not accept our credentials; the message is told to the operator."""
+
+
+class Unsure(Exception):
+    """Nobody knows whether the provider took the mail; `seconds` when it said to come back."""
+
+    def __init__(self, reason: str, *, seconds: float | None = None) -> None:
+        super().__init__(reason)
+        self.seconds = seconds
+
+
+class Provider(Protocol):
+    """Besides what is said below, every method raises `Unauthorized`, and `retry.Failed`,
+    `Permanent` and `RetryAfter` when the mail was certainly not taken."""
+
+    can_find: bool
+    """Whether `find` can know anything."""
+
+    def deliver(self, message: EmailMessage, *, key: str) -> Receipt:
+        """Hand over one mail that is known by `key` from now on; raises Unsure."""
+
+    def find(self, key: str) -> Receipt | None:
+        """The receipt of a mail that was taken before, where the provider can look it up."""
+
+    def probe(self) -> None:
+        """Return if the provider would take mails now."""
+
+
+class AnyBackend:
+    """A mail backend that knows nothing of receipts."""
+
+    can_find = False
+
+    def __init__(self, backend: BaseEmailBackend) -> None:
+        self._backend = backend
+
+    def deliver(self, message: EmailMessage, *, key: str) -> Receipt:
+        self._backend.send_messages([message])
+        return Receipt()
+
+    def find(self, key: str) -> Receipt | None:
+        return None
+
+    def probe(self) -> None:
+        """It has no credentials that we know of."""
+
+
+def provider() -> Provider:
+    """The provider that is in force; raises InvalidMailer."""
+    backend = mailers[ALIAS]
+    return cast(Provider, backend) if hasattr(backend, "deliver") else AnyBackend(backend)
+
+
+def seconds_of(retry_after: str | None, *, now: datetime | None = None) -> float | None:
+    """The wait that a Retry-After header asks for, a day at the most; None without a sense."""
+    text = (retry_after or "").strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text[:9]), LONGEST_WAIT)
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    wait = (aware - (now or datetime.now(UTC))).total_seconds()
+    return min(max(0.0, wait), LONGEST_WAIT)

@@ -1,0 +1,198 @@
+"""Postmark, by its HTTP API."""
+
+import base64
+import email.message
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import requests
+from django.core.mail import EmailMessage, InvalidMailer
+from django.core.mail.backends.base import BaseEmailBackend
+from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
+
+from jobs.delivery import Receipt, Unauthorized, Unsure, seconds_of
+from jobs.engine.retry import Failed, Permanent, RetryAfter
+from jobs.engine.text import clean
+
+API_URL = "https://api.postmarkapp.com"
+TIMEOUTS = (5, 15)
+"""Seconds to connect, and to wait for an answer."""
+ADDRESS_HEADERS = {"from", "to", "cc", "bcc", "reply-to", "subject"}
+INACTIVE = "inactive addresses:"
+
+_local = threading.local()
+
+
+def session() -> requests.Session:
+    """This thread's own, so that a worker's seat keeps its connection."""
+    if not hasattr(_local, "session"):
+        _local.session = requests.Session()
+    found: requests.Session = _local.session
+    return found
+
+
+class PostmarkBackend(BaseEmailBackend):
+    """A provider as in `jobs.delivery`, and a mail backend like any other."""
+
+    can_find = True
+
+    def __init__(
+        self, *, token: str = "", api_url: str = API_URL, stream: str = "outbound", **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        if not token:
+            raise InvalidMailer("OPTIONS must define 'token'.", alias=kwargs.get("alias"))
+        self._url = api_url.rstrip("/")
+        self._stream = stream
+        self._headers = {"Accept": "application/json", "X-Postmark-Server-Token": token}
+
+    def send_messages(self, email_messages: Iterable[EmailMessage]) -> int:
+        return sum(bool(self.deliver(message, key="")) for message in email_messages)
+
+    def deliver(self, message: EmailMessage, *, key: str) -> Receipt:
+        answer = self._ask("POST", "/email", json=payload(message, key=key, stream=self._stream))
+        told = _json(answer)
+        if not _good(answer) or told.get("ErrorCode", 0) != 0:
+            raise _refusal(answer, told)
+        if "MessageID" not in told:
+            raise Unsure("Postmark's answer is none of Postmark's.")
+        words = clean(str(told.get("Message", "")))
+        return Receipt(str(told["MessageID"])[:100], words, _inactive(words))
+
+    def find(self, key: str) -> Receipt | None:
+        query = {
+            "count": "1",
+            "offset": "0",
+            "messagestream": self._stream,
+            "metadata_jobid": key,
+        }
+        answer = self._ask("GET", "/messages/outbound", params=query)
+        told = _json(answer)
+        if not _good(answer):
+            raise _refusal(answer, told)
+        for entry in told.get("Messages") or ():
+            # A server that knows no search by metadata must not make us take another mail for ours.
+            if (entry.get("Metadata") or {}).get("jobid", key) == key:
+                return Receipt(str(entry["MessageID"])[:100], "Found at Postmark by its metadata.")
+        return None
+
+    def probe(self) -> None:
+        answer = self._ask("GET", "/server")
+        if not _good(answer):
+            raise _refusal(answer, _json(answer))
+
+    def _ask(self, method: str, path: str, **options: Any) -> requests.Response:
+        try:
+            return session().request(
+                method,
+                self._url + path,
+                headers=self._headers,
+                timeout=TIMEOUTS,
+                # The token must not follow to another host.
+                allow_redirects=False,
+                **options,
+            )
+        except requests.RequestException as error:
+            reason = f"Postmark cannot be reached: {type(error).__name__}."
+            raise (Failed(reason) if _never_connected(error) else Unsure(reason)) from error
+
+
+def _never_connected(error: requests.RequestException) -> bool:
+    """Whether the request certainly did not leave."""
+    if isinstance(error, (requests.ConnectTimeout, requests.exceptions.SSLError)):
+        return True
+    cause = getattr(error.args[0] if error.args else None, "reason", None)
+    return isinstance(cause, (NewConnectionError, ConnectTimeoutError))
+
+
+def _good(answer: requests.Response) -> bool:
+    return 200 <= answer.status_code < 300
+
+
+def _json(answer: requests.Response) -> dict[str, Any]:
+    try:
+        told = answer.json()
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _refusal(answer: requests.Response, told: dict[str, Any]) -> Exception:
+    """The exception that says what an answer without a mail's id means."""
+    status, code = answer.status_code, told.get("ErrorCode")
+    words = clean(str(told.get("Message") or answer.reason or "")).strip()
+    reason = f"Postmark answered {status}{f', code {code}' if code else ''}: {words}"
+    if status == 401:
+        return Unauthorized(f"Postmark does not accept POSTMARK_SERVER_TOKEN: {words}")
+    seconds = seconds_of(answer.headers.get("Retry-After"))
+    if status in (408, 425, 429, 503) or 300 <= status < 400:
+        return Failed(reason) if seconds is None else RetryAfter(seconds, reason)
+    if status >= 500:
+        return Unsure(reason, seconds=seconds)
+    return Permanent(reason)
+
+
+def _inactive(words: str) -> dict[str, str]:
+    """The addresses that Postmark says it leaves out of a mail that it takes."""
+    _before, found, after = words.partition(INACTIVE)
+    listed = after.split(" Inactive ")[0].split(",") if found else []
+    return {address.strip().rstrip("."): "inactive" for address in listed if address.strip()}
+
+
+def payload(message: EmailMessage, *, key: str, stream: str) -> dict[str, Any]:
+    """The mail as Postmark's JSON; `key` goes along as metadata by which it is found again.
+
+    Postmark puts the real recipients into To and Cc, whatever headers of that name say.
+    """
+    text, html = bodies(message)
+    told: dict[str, Any] = {
+        "From": str(message.extra_headers.get("From", message.from_email)),
+        "To": ", ".join(message.to),
+        "Cc": ", ".join(message.cc),
+        "Bcc": ", ".join(message.bcc),
+        "ReplyTo": ", ".join(message.reply_to),
+        "Subject": str(message.subject),
+        "HtmlBody": html,
+        # One of the two bodies must not be empty.
+        "TextBody": text or ("" if html else "\n"),
+        "Headers": _headers(message),
+        "Tag": next(iter(getattr(message, "tags", ())), ""),
+        "Attachments": [_attachment(one) for one in message.attachments],
+    }
+    sent = {name: value for name, value in told.items() if value}
+    return sent | {"MessageStream": stream, **({"Metadata": {"jobid": key}} if key else {})}
+
+
+def bodies(message: EmailMessage) -> tuple[str, str]:
+    """(text, HTML), either may be empty."""
+    body = str(message.body)
+    if message.content_subtype == "html":
+        return "", body
+    alternatives: Any = getattr(message, "alternatives", ())
+    return body, next((str(one.content) for one in alternatives if "html" in one.mimetype), "")
+
+
+def _headers(message: EmailMessage) -> list[dict[str, str]]:
+    named = [
+        {"Name": str(name), "Value": str(value)}
+        for name, value in message.extra_headers.items()
+        if name.lower() not in ADDRESS_HEADERS
+    ]
+    # Without this Postmark gives the mail a Message-ID of its own.
+    return [*named, {"Name": "X-PM-KeepID", "Value": "true"}]
+
+
+def _attachment(attached: Any) -> dict[str, str]:
+    if isinstance(attached, email.message.Message):
+        content, name = attached.get_payload(decode=True), attached.get_filename()
+        mimetype, content_id = attached.get_content_type(), attached.get("Content-ID", "")
+    else:
+        (name, content, mimetype), content_id = attached, ""
+    data = content.encode() if isinstance(content, str) else bytes(content or b"")
+    told = {
+        "Name": name or "attachment",
+        "Content": base64.b64encode(data).decode("ascii"),
+        "ContentType": mimetype,
+    }
+    return told | ({"ContentID": f"cid:{content_id.strip('<> ')}"} if content_id else {})

@@ -1,0 +1,380 @@
+"""What Postmark answers, and what follows for the mail."""
+
+import base64
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+from werkzeug import Response
+
+from jobs import provider
+from jobs.delivery import seconds_of
+from jobs.engine.kinds import Pause, pause, resume
+from jobs.engine.task_job import TaskJob
+from jobs.engine.testing import run_pending
+from jobs.models import EmailJob
+from jobs.postmark import session
+from tests.jobs.mailing import fresh, queued, sent
+from tests.postmark import TOKEN, Postmark, answer, problem
+
+pytestmark = pytest.mark.django_db
+
+
+def attempt(job: EmailJob) -> EmailJob:
+    """The job after one attempt."""
+    EmailJob.objects.future().update(due=True)
+    run_pending(EmailJob)
+    return fresh(job)
+
+
+def waits(job: EmailJob) -> float:
+    """Seconds until the job is due again, on the database's clock."""
+    found: Any = EmailJob.objects.annotate(now=Now()).get(pk=job.pk)
+    return float((found.run_at - found.now).total_seconds())
+
+
+def forget_the_hand_over(job: EmailJob, *, seconds: float = 60) -> None:
+    """Make the attempt that handed it over that long ago."""
+    EmailJob.objects.filter(pk=job.pk).update(handed_over_at=Now() - timedelta(seconds=seconds))
+
+
+# Accepted.
+
+
+def test_postmark_gets_the_whole_mail(by_postmark: Postmark) -> None:
+    job = sent(
+        '"Lovelace, Ada" <ada@bücher.example>',
+        cc=["bob@example.org"],
+        bcc=["eve@example.org"],
+        reply_to=["desk@example.org"],
+        from_email="Zoë <zoe@example.org>",
+        subject="Über das Werk",
+        body="Grüße\n",
+        headers={"List-Unsubscribe": "<https://forge.example.org/u>"},
+        alternatives=[("<p>Grüße</p>", "text/html")],
+        attachments=[("notes.txt", "Grüße\n", "text/plain")],
+    )
+    job = attempt(job)
+
+    (got,) = by_postmark.mails
+    assert got["To"] == '"Lovelace, Ada" <ada@xn--bcher-kva.example>'
+    assert (got["Cc"], got["Bcc"]) == ("bob@example.org", "eve@example.org")
+    assert (got["ReplyTo"], got["From"]) == ("desk@example.org", "Zoë <zoe@example.org>")
+    assert got["Subject"] == "Über das Werk"
+    assert (got["TextBody"], got["HtmlBody"]) == ("Grüße\n", "<p>Grüße</p>")
+    assert got["MessageStream"] == "outbound"
+    assert got["Metadata"] == {"jobid": str(job.pk)}
+    headers = {one["Name"]: one["Value"] for one in got["Headers"]}
+    assert headers["Message-ID"] == job.message_id
+    assert headers["X-PM-KeepID"] == "true"
+    assert headers["List-Unsubscribe"] == "<https://forge.example.org/u>"
+    (attached,) = got["Attachments"]
+    assert base64.b64decode(attached["Content"]).decode() == "Grüße\n"
+    assert (attached["Name"], attached["ContentType"]) == ("notes.txt", "text/plain")
+
+    assert (job.status, job.attempts) == ("completed", 1)
+    assert (job.provider_message_id, job.provider_answer) == (got["MessageID"], "OK")
+    assert job.erased_at is not None and job.text == ""
+    assert by_postmark.asked == [("POST", "/email")]
+
+
+def test_a_mail_of_nothing_but_a_subject_is_accepted(by_postmark: Postmark) -> None:
+    assert attempt(sent(body="")).status == "completed"
+
+
+def test_the_first_tag_and_the_stream_go_along(settings: Any, postmark: Postmark) -> None:
+    from tests.jobs.mailing import mail
+
+    settings.MAILERS = queued(postmark.mailer(stream="news"))
+    message = mail()
+    message.tags = ["import", "failed"]  # type: ignore[attr-defined]
+    message.send()
+    run_pending(EmailJob)
+    assert (postmark.mails[0]["Tag"], postmark.mails[0]["MessageStream"]) == ("import", "news")
+
+
+def test_of_a_partly_refused_list_only_the_refused_get_nothing(by_postmark: Postmark) -> None:
+    by_postmark.inactive = {"bob@example.org", "eve@example.org"}
+    job = attempt(sent("ada@example.org", "Bob <bob@example.org>", cc=["eve@example.org"]))
+    assert job.status == "completed"
+    assert job.refused == {"bob@example.org": "inactive", "eve@example.org": "inactive"}
+    assert len(by_postmark.mails) == 1
+
+
+def test_a_thread_keeps_its_connection() -> None:
+    assert session() is session()
+
+
+# Refused for good.
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        problem(300, "Invalid 'To' address: 'ada@example.org'."),
+        problem(406, "You tried to send to recipient(s) that have been marked as inactive."),
+        problem(1235, "The stream provided: 'news' does not exist on this server."),
+        answer({}, status=413),
+        answer({"ErrorCode": 402, "Message": "Invalid JSON."}),
+    ],
+)
+def test_what_trying_again_cannot_cure_fails_with_postmarks_words(
+    by_postmark: Postmark, response: Response
+) -> None:
+    by_postmark.next = [response]
+    job = attempt(sent())
+    assert (job.status, job.attempts) == ("failed", 1)
+    told = (response.get_json() or {}).get("Message", "413")
+    assert told in job.error_message
+    assert job.text == "A line.\n"
+
+
+def test_an_inactive_recipient_fails_with_postmarks_words(by_postmark: Postmark) -> None:
+    by_postmark.inactive = {"ada@example.org"}
+    job = attempt(sent())
+    assert job.status == "failed"
+    assert "code 406" in job.error_message
+    assert "Found inactive addresses: ada@example.org" in job.error_message
+
+
+# Refused for now.
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 302])
+def test_what_may_be_better_later_is_tried_again(by_postmark: Postmark, status: int) -> None:
+    by_postmark.next = [answer({}, status=status, Location="https://elsewhere.example/")]
+    job = attempt(sent())
+    assert (job.status, job.attempts) == ("pending", 1)
+    assert 4 < waits(job) < 6
+    assert str(status) in job.error_message
+    forget_the_hand_over(job)
+    assert attempt(job).status == "completed"
+    assert len(by_postmark.mails) == 1
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_retry_after_is_honoured(by_postmark: Postmark, status: int) -> None:
+    by_postmark.next = [answer({}, status=status, **{"Retry-After": "90"})]
+    job = attempt(sent())
+    assert 88 < waits(job) < 91
+
+
+def test_retry_after_is_seconds_or_a_date_and_never_long() -> None:
+    now = datetime(2026, 11, 30, 17, 0, tzinfo=UTC)
+    for text, seconds in (
+        ("7", 7.0),
+        (" 0 ", 0.0),
+        ("999999999999999999999", 86_400.0),
+        (format_datetime(now + timedelta(seconds=40), usegmt=True), 40.0),
+        (format_datetime(now - timedelta(days=2), usegmt=True), 0.0),
+        ("Mon, 30 Nov 2026 17:00:09 -0000", 9.0),
+        ("-5", None),
+        ("soon", None),
+        ("²", None),
+        ("", None),
+        (None, None),
+    ):
+        assert seconds_of(text, now=now) == seconds, text
+
+
+def test_while_postmark_is_down_a_mail_waits(by_postmark: Postmark) -> None:
+    by_postmark.stop()
+    job = attempt(sent())
+    assert (job.status, job.attempts, job.handed_over_at) == ("pending", 1, None)
+    assert "cannot be reached" in job.error_message
+    by_postmark.start()
+    assert attempt(job).status == "completed"
+    # Nothing had left, so nothing was looked up.
+    assert by_postmark.asked == [("POST", "/email")]
+
+
+def test_trouble_with_tls_is_tried_again(settings: Any, postmark: Postmark) -> None:
+    settings.MAILERS = queued(postmark.mailer(api_url=postmark.url.replace("http:", "https:")))
+    job = attempt(sent())
+    assert (job.status, job.handed_over_at) == ("pending", None)
+    assert "SSLError" in job.error_message
+
+
+# An answer that was lost.
+
+
+def test_a_mail_whose_answer_was_lost_is_looked_up_and_not_sent_again(
+    by_postmark: Postmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.postmark.TIMEOUTS", (5, 0.2))
+    by_postmark.loses_answers = True
+    job = attempt(sent())
+    assert (job.status, len(by_postmark.mails)) == ("pending", 1)
+    assert "ReadTimeout" in job.error_message
+    by_postmark.loses_answers = False
+    by_postmark.released.set()
+
+    job = attempt(job)
+
+    assert (job.status, job.attempts, len(by_postmark.mails)) == ("completed", 2, 1)
+    assert job.provider_message_id == by_postmark.mails[0]["MessageID"]
+    assert "Found" in job.provider_answer
+
+
+def test_what_was_just_handed_over_has_time_to_be_found(by_postmark: Postmark) -> None:
+    """A provider may know a mail before its search does."""
+    job = sent()
+    forget_the_hand_over(job, seconds=1)
+    job = attempt(job)
+    assert (job.status, job.attempts, by_postmark.mails) == ("pending", 0, [])
+    assert 0 < waits(job) <= 5
+    forget_the_hand_over(job)
+    assert attempt(job).status == "completed"
+    assert len(by_postmark.mails) == 1
+
+
+def test_another_mail_of_the_search_is_not_taken_for_ours(
+    by_postmark: Postmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = {"MessageID": "x", "Metadata": {"jobid": "another"}}
+    monkeypatch.setattr(by_postmark, "_search", lambda _request: answer({"Messages": [foreign]}))
+    by_postmark.stop()
+    by_postmark.start()
+    job = sent()
+    forget_the_hand_over(job)
+    assert attempt(job).status == "completed"
+    assert len(by_postmark.mails) == 1
+
+
+def test_a_failed_search_sends_nothing(by_postmark: Postmark) -> None:
+    job = sent()
+    forget_the_hand_over(job)
+    by_postmark.stop()
+    job = attempt(job)
+    assert job.status == "pending"
+    by_postmark.start()
+    assert attempt(job).status == "completed"
+
+
+def test_who_lost_the_claim_sends_nothing(by_postmark: Postmark) -> None:
+    from jobs.engine.execution import Run, execute
+
+    sent()
+    (held,) = EmailJob.objects.claim(1, worker="slow", lease_seconds=30)
+    EmailJob.objects.rescue(dead=["slow"])
+    outcome = execute(Run(held, lease_ends=float("inf")))
+    assert outcome.decision.verb == "drop"
+    assert by_postmark.mails == []
+
+
+# A token that Postmark does not accept.
+
+
+@pytest.fixture
+def refused(by_postmark: Postmark, caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """A Postmark that does not know our token; returns what was said loudly of it."""
+    by_postmark.token = "another"
+    caplog.set_level(logging.INFO, "jobs")
+
+    def loud() -> list[str]:
+        return [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
+
+    return loud
+
+
+def test_a_refused_token_pauses_all_mail_and_burns_none(
+    refused: Callable[[], list[str]], by_postmark: Postmark
+) -> None:
+    jobs = [sent() for _ in range(3)]
+    for job in jobs:
+        attempt(job)
+    for job in map(fresh, jobs):
+        assert (job.status, job.attempts) == ("pending", 0)
+        assert [line["outcome"] for line in job.attempt_log] == ["snoozed"]
+    (row,) = Pause.objects.all()
+    assert (row.kind, row.reason) == ("email", "provider")
+    assert "does not accept POSTMARK_SERVER_TOKEN" in row.message
+    assert TOKEN not in row.message
+    assert len(refused()) == 1
+    assert TaskJob.objects.filter(task="jobs.provider.probe").count() == 1
+
+
+def probe() -> TaskJob:
+    """The one task that asks the provider, after it asked once more."""
+    TaskJob.objects.future().update(due=True)
+    for job in TaskJob.objects.claim(1, worker="test", lease_seconds=30):
+        from jobs.engine.execution import Run, execute
+        from jobs.engine.finishing import write
+
+        write(execute(Run(job, lease_ends=float("inf"))))
+    return TaskJob.objects.get(task="jobs.provider.probe")
+
+
+@pytest.mark.usefixtures("refused")
+def test_a_probe_each_minute_lifts_the_pause_when_the_token_works(by_postmark: Postmark) -> None:
+    job = attempt(sent())
+    for _ in range(3):
+        task = probe()
+        assert (task.status, task.attempts) == ("pending", 0)
+        assert timedelta(seconds=58) < task.run_at - datetime.now(UTC) < timedelta(seconds=61)
+    assert Pause.objects.exists()
+
+    by_postmark.token = TOKEN
+
+    assert probe().status == "completed"
+    assert not Pause.objects.exists()
+    assert attempt(job).status == "completed"
+    assert [one for one in by_postmark.asked if one[1] == "/server"] == [("GET", "/server")] * 4
+
+
+@pytest.mark.usefixtures("refused")
+def test_a_probe_leaves_the_operators_pause(by_postmark: Postmark) -> None:
+    pause("email", message="moving house", using="default")
+    attempt(sent())
+    assert Pause.objects.count() == 2
+    by_postmark.token = TOKEN
+    probe()
+    assert [row.reason for row in Pause.objects.all()] == [Pause.OPERATOR]
+
+
+@pytest.mark.usefixtures("refused")
+def test_a_probe_ends_when_a_person_lifted_the_pause() -> None:
+    attempt(sent())
+    resume("email", reason=provider.REASON, using="default")
+    assert probe().status == "completed"
+
+
+@pytest.mark.usefixtures("refused")
+def test_a_pause_that_is_made_while_a_probe_ends_has_its_own_probe(by_postmark: Postmark) -> None:
+    job = attempt(sent())
+    TaskJob.objects.future().update(due=True)
+    (running,) = TaskJob.objects.claim(1, worker="test", lease_seconds=30)
+    by_postmark.token = TOKEN
+    assert provider.probe() == "Mail goes on."
+    by_postmark.token = "another"
+    attempt(job)
+    assert Pause.objects.filter(reason=provider.REASON).exists()
+    running.complete()
+    assert TaskJob.objects.filter(status="pending", task="jobs.provider.probe").count() == 1
+
+
+@pytest.mark.usefixtures("refused")
+def test_a_probe_that_meets_any_trouble_asks_again(settings: Any) -> None:
+    attempt(sent())
+    settings.MAILERS = queued({"BACKEND": "nowhere.Backend"})
+    assert (probe().status, probe().attempts) == ("pending", 0)
+    assert Pause.objects.exists()
+
+
+def test_the_token_is_nowhere_in_what_is_kept(by_postmark: Postmark) -> None:
+    """Neither in the row nor in the attempt log, whatever goes wrong."""
+    job = sent()
+    for trouble in (answer({}, status=500), problem(10, "no", status=401), None):
+        if trouble is None:
+            by_postmark.stop()
+        by_postmark.next = [trouble] if trouble else []
+        EmailJob.objects.filter(pk=job.pk).update(handed_over_at=None)
+        job = attempt(job)
+    assert len(job.attempt_log) == 3
+    kept = repr(EmailJob.objects.filter(pk=job.pk).values().get())
+    assert TOKEN not in kept
+    assert TOKEN not in repr(list(Pause.objects.values()))

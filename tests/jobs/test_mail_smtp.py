@@ -1,0 +1,242 @@
+"""Delivery by SMTP to a real server, and what its answers mean."""
+
+import email
+import email.policy
+import logging
+import smtplib
+from typing import Any
+
+import pytest
+from aiosmtpd.smtp import AuthResult
+
+from jobs.delivery import Unsure
+from jobs.engine.kinds import Pause
+from jobs.engine.testing import run_pending
+from jobs.models import EmailJob
+from jobs.provider import probe
+from jobs.smtp import _refusal
+from tests.jobs.mailing import SmtpSink, fresh, queued, sent, smtp_mailer
+from tests.postgres import free_port
+
+pytestmark = pytest.mark.django_db
+
+
+def attempt(job: EmailJob) -> EmailJob:
+    EmailJob.objects.future().update(due=True)
+    run_pending(EmailJob)
+    return fresh(job)
+
+
+def received(sink: SmtpSink) -> Any:
+    """The one mail that arrived, as a reader sees it."""
+    (envelope,) = sink.received
+    content = envelope.content
+    assert isinstance(content, bytes)
+    return email.message_from_bytes(content, policy=email.policy.default)
+
+
+@pytest.mark.parametrize(
+    ("to", "shown", "envelope"),
+    [
+        ("ada@example.org", "ada@example.org", "ada@example.org"),
+        ("ada@bücher.example", "ada@xn--bcher-kva.example", "ada@xn--bcher-kva.example"),
+        (
+            '"Lovelace, \\"Ada\\"" <ada@example.org>',
+            '"Lovelace, \\"Ada\\"" <ada@example.org>',
+            "ada@example.org",
+        ),
+        ("Zoë Ångström <zoe@example.org>", "Zoë Ångström <zoe@example.org>", "zoe@example.org"),
+        (
+            '"Ångström, \\"Zoë\\"" <zoe@straße.de>',
+            '"Ångström, \\"Zoë\\"" <zoe@xn--strae-oqa.de>',
+            "zoe@xn--strae-oqa.de",
+        ),
+        ('"john doe"@example.org', '"john doe"@example.org', '"john doe"@example.org'),
+    ],
+)
+def test_an_address_arrives_as_it_was_meant(
+    by_smtp: SmtpSink, to: str, shown: str, envelope: str
+) -> None:
+    job = attempt(sent(to))
+    assert job.status == "completed", job.error_message
+    assert received(by_smtp)["To"] == shown
+    assert by_smtp.received[0].rcpt_tos == [envelope]
+
+
+def test_a_mail_arrives_whole(by_smtp: SmtpSink) -> None:
+    job = attempt(
+        sent(
+            cc=["bob@example.org"],
+            bcc=["eve@example.org"],
+            reply_to=["desk@example.org"],
+            from_email='"Forge, Zürich" <forge@example.org>',
+            subject="Grüße, 你好, and more words than one line of a header may hold at once: "
+            + "a " * 60,
+            body="Grüße\n.\nafter the dot\n" + "x" * 1200 + "\n",
+            headers={"X-Engine": "Nr. 2"},
+            alternatives=[("<p>Grüße</p>\n", "text/html")],
+            attachments=[
+                ("Übersicht.txt", "Inhalt ü\n", "text/plain"),
+                ("a.png", b"\0\xff\r\n", "image/png"),
+            ],
+        )
+    )
+    assert job.status == "completed", job.error_message
+    got, envelope = received(by_smtp), by_smtp.received[0]
+    assert envelope.mail_from == "forge@example.org"
+    assert envelope.rcpt_tos == ["ada@example.org", "bob@example.org", "eve@example.org"]
+    assert got["From"] == '"Forge, Zürich" <forge@example.org>'
+    assert (got["Cc"], got["Bcc"], got["Reply-To"]) == ("bob@example.org", None, "desk@example.org")
+    assert got["Subject"].strip() == job.subject.strip()
+    assert (got["Message-ID"], got["X-Engine"]) == (job.message_id, "Nr. 2")
+    assert got["Date"].datetime == job.created_at.replace(microsecond=0)
+    text = got.get_body(("plain",)).get_content()
+    assert text.replace("\r\n", "\n") == "Grüße\n.\nafter the dot\n" + "x" * 1200 + "\n"
+    assert "<p>Grüße</p>" in got.get_body(("html",)).get_content()
+    notes, picture = got.iter_attachments()
+    assert (notes.get_filename(), notes.get_content().strip()) == ("Übersicht.txt", "Inhalt ü")
+    assert (picture.get_filename(), picture.get_content()) == ("a.png", b"\0\xff\r\n")
+    assert "queued as 4XyZ" in job.provider_answer
+
+
+def test_of_a_partly_refused_list_only_the_refused_get_nothing(by_smtp: SmtpSink) -> None:
+    by_smtp.refused = {
+        "bob@example.org": "550 no such user",
+        "eve@example.org": "450 try again later",
+    }
+    job = attempt(sent("ada@example.org", "bob@example.org", bcc=["eve@example.org"]))
+    assert (job.status, job.attempts) == ("completed", 1)
+    assert job.refused == {"bob@example.org": "no such user", "eve@example.org": "try again later"}
+    assert [one.rcpt_tos for one in by_smtp.received] == [["ada@example.org"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [("550 no such user", "failed"), ("450 mailbox busy", "pending")],
+)
+def test_a_list_that_is_refused_whole_fails_with_the_servers_words(
+    by_smtp: SmtpSink, words: str, status: str
+) -> None:
+    by_smtp.refused = {"ada@example.org": words}
+    job = attempt(sent())
+    assert (job.status, job.handed_over_at) == (status, None)
+    assert words[:3] in job.error_message and words[4:] in job.error_message
+
+
+@pytest.mark.parametrize(
+    ("says", "status"),
+    [("554 looks like spam", "failed"), ("451 disk full", "pending")],
+)
+def test_a_mail_that_is_refused_fails_with_the_servers_words(
+    by_smtp: SmtpSink, says: str, status: str
+) -> None:
+    by_smtp.says = says
+    job = attempt(sent())
+    assert (job.status, job.handed_over_at) == (status, None)
+    assert says[4:] in job.error_message
+
+
+def test_a_sender_that_is_refused_for_now_is_tried_again(by_smtp: SmtpSink) -> None:
+    by_smtp.greets_sender = "421 too busy"
+    job = attempt(sent())
+    assert job.status == "pending"
+    by_smtp.greets_sender = "250 OK"
+    assert attempt(job).status == "completed"
+
+
+def test_while_the_server_is_away_a_mail_waits(settings: Any, by_smtp: SmtpSink) -> None:
+    away = settings.MAILERS["delivery"]
+    away["OPTIONS"]["port"] = free_port()
+    settings.MAILERS = queued(away)
+    job = attempt(sent())
+    assert (job.status, job.handed_over_at) == ("pending", None)
+    assert "cannot be used" in job.error_message
+
+
+def test_a_server_without_tls_gets_no_mail_that_was_to_go_by_tls(
+    settings: Any, start_smtp: Any
+) -> None:
+    sink, controller = start_smtp()
+    for how in ("use_tls", "use_ssl"):
+        settings.MAILERS = queued(smtp_mailer(controller, **{how: True}, timeout=1))
+        job = attempt(sent())
+        assert job.status == "pending"
+        job.cancel()
+    assert sink.received == []
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (smtplib.SMTPServerDisconnected("gone"), Unsure),
+        (smtplib.SMTPException("odd"), Unsure),
+    ],
+)
+def test_a_server_that_goes_away_leaves_us_unsure(error: Any, kind: type) -> None:
+    assert isinstance(_refusal(error), kind)
+
+
+def test_nobody_knows_after_a_crash_so_the_mail_goes_again_and_that_is_said(
+    by_smtp: SmtpSink, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At least once: an SMTP server cannot be asked what it took."""
+    job = sent()
+    (held,) = EmailJob.objects.claim(1, worker="dead", lease_seconds=30)
+    held._deliver()
+    EmailJob.objects.rescue(dead=["dead"])
+    job = attempt(job)
+    assert job.status == "completed"
+    first, second = (
+        email.message_from_bytes(one.content, policy=email.policy.default)
+        for one in by_smtp.received
+    )
+    assert first["Message-ID"] == second["Message-ID"] == job.message_id
+    assert "nobody knows whether it was sent already" in caplog.text
+
+
+# Names and passwords.
+
+
+# The loopback address has no certificate; aiosmtpd would rather that it had.
+in_the_clear = pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
+
+
+def with_password(start_smtp: Any, password: bytes) -> Any:
+    def check(server: Any, session: Any, envelope: Any, mechanism: str, told: Any) -> AuthResult:
+        return AuthResult(success=told.password == password, handled=False)
+
+    return start_smtp(authenticator=check, auth_required=True, auth_require_tls=False)
+
+
+@in_the_clear
+def test_a_refused_password_pauses_all_mail_until_it_works(
+    settings: Any, start_smtp: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink, controller = with_password(start_smtp, b"right")
+    account = {"username": "forge", "password": "wrong-secret"}
+    settings.MAILERS = queued(smtp_mailer(controller, **account))
+    job = attempt(sent())
+    assert (job.status, job.attempts) == ("pending", 0)
+    (row,) = Pause.objects.all()
+    assert row.reason == "provider" and "name and password of SMTP_URL" in row.message
+    assert "secret" not in row.message + caplog.text
+    assert len([one for one in caplog.records if one.levelno == logging.ERROR]) == 1
+
+    settings.MAILERS = queued(smtp_mailer(controller, username="forge", password="right"))
+    assert probe() == "Mail goes on."
+    assert attempt(job).status == "completed"
+    assert len(sink.received) == 1
+
+
+@in_the_clear
+def test_a_server_that_wants_a_password_pauses_all_mail(settings: Any, start_smtp: Any) -> None:
+    _sink, controller = with_password(start_smtp, b"right")
+    settings.MAILERS = queued(smtp_mailer(controller))
+    job = attempt(sent())
+    assert (job.status, job.attempts) == ("pending", 0)
+    assert Pause.objects.get().reason == "provider"
+
+
+def test_any_other_backend_delivers_too(queue: None, mailoutbox: list[Any]) -> None:
+    job = attempt(sent())
+    assert (job.status, len(mailoutbox)) == ("completed", 1)
