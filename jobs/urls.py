@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from jobs import views
+from jobs import outbox_views, views
 
 urlpatterns = [
     path("import", views.start_import, name="start_import"),
@@ -11,4 +11,7 @@ urlpatterns = [
     path("import/<uuid:pk>/cancel", views.cancel_import, name="cancel_import"),
     path("import/<uuid:pk>/retry", views.retry_import, name="retry_import"),
     path("jobs", views.job_list, name="job_list"),
+    path("outbox", outbox_views.outbox_list, name="outbox"),
+    path("outbox/<uuid:pk>", outbox_views.outbox_mail, name="outbox_mail"),
+    path("outbox/<uuid:pk>/html", outbox_views.outbox_html, name="outbox_html"),
 ]
