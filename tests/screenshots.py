@@ -6,6 +6,7 @@ They go to ./screenshots/; the one that the README shows goes to docs/progress.p
 import shutil
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -14,9 +15,10 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Browser, Page, expect
 
 from tests import chromium
-from tests.forge_process import ROOT, ForgeProcess, Person
+from tests.forge_process import ROOT, ForgeProcess, Person, run
 from tests.furnished import furnish, thirty_thousand
 from tests.githttp import GitServer
+from tests.waiting import wait_for
 
 FOLDER = ROOT / "screenshots"
 README_PICTURE = ROOT / "docs" / "progress.png"
@@ -29,6 +31,7 @@ def main() -> None:
     try:
         with chromium.launched() as browser, served() as (forge, server):
             take_all(browser, forge, server)
+            take_mail(browser)
             take_readme_picture(browser, forge, server)
     except chromium.NoChromium as missing:
         sys.exit(str(missing))
@@ -61,6 +64,48 @@ def take_all(browser: Browser, forge: ForgeProcess, server: GitServer) -> None:
         shown["admin-detail"] = f"/admin/jobs/importjob/{failed}/change/"
         take(browser, forge, person, shown)
         server.go_on.set()
+
+
+MAILS = """
+from django.core.mail import EmailMultiAlternatives
+from jobs.models import EmailJob
+for number, subject in enumerate(["Your import of ada/engine is complete", "Grüße aus Zürich, mit einem Betreff, der länger ist als ein Telefon breit"]):
+    mail = EmailMultiAlternatives(subject, "Ada,\\n\\nthe import is complete: http://127.0.0.1:8000/ada/engine\\n\\nForge\\n", to=["Ada Lovelace <ada@example.org>", "bob@example.org"][: number + 1])
+    mail.attach_alternative("<p>Ada,</p><p>the import is <a href='http://127.0.0.1:8000/ada/engine'>complete</a>.</p>", "text/html")
+    mail.attach("branches.txt", "main\\n", "text/plain")
+    mail.send()
+EmailJob.objects.enqueue(to=["eve@example.org"], subject="Never sent", text="The text.", not_after="2026-01-01T00:00:00Z")
+EmailJob.objects.enqueue(to=["ada"], subject="No mail", text="The text.", max_attempts=1)
+"""
+
+
+def take_mail(browser: Browser) -> None:
+    """The outbox, which is there with DEBUG on only, and mails in the admin."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(ForgeProcess(Path(folder) / "forge", DEBUG="on")) as forge,
+        closing(Person(forge.ready()).begin(forge.welcome_link)) as person,
+    ):
+        take(browser, forge, person, {"outbox-empty": "/outbox"})
+        data = str(forge.data_dir)
+        run(ROOT / "manage.py", "shell", "-v0", "-c", MAILS, FORGE_DATA_DIR=data)
+        wait_for(lambda: _mails_over(forge) == 4)
+        keys = {row[1]: uuid.UUID(str(row[0])) for row in _mails(forge)}
+        complete, no_mail = keys["Your import of ada/engine is complete"], keys["No mail"]
+        shown = {"outbox": "/outbox", "outbox-mail": f"/outbox/{complete}"}
+        shown |= {"outbox-html": f"/outbox/{complete}/html"}
+        shown |= {"admin-mails": "/admin/jobs/emailjob/"}
+        shown["admin-mail"] = f"/admin/jobs/emailjob/{complete}/change/"
+        shown["admin-mail-failed"] = f"/admin/jobs/emailjob/{no_mail}/change/"
+        take(browser, forge, person, shown)
+
+
+def _mails(forge: ForgeProcess) -> list[tuple[object, ...]]:
+    return forge.rows("SELECT id, subject, status FROM jobs_emailjob")
+
+
+def _mails_over(forge: ForgeProcess) -> int:
+    return sum(row[2] in ("completed", "failed") for row in _mails(forge))
 
 
 def take(
