@@ -37,6 +37,10 @@ class RowQuerySet(models.QuerySet[R]):
         """Due rows in the order in which they are claimed."""
         return self.filter(status=Status.PENDING, due=True).order_by("-rank", "run_at", "id")
 
+    def in_queue(self, name: str | None) -> Self:
+        """Those of one queue; all of them without a name, or where the kind has no queues."""
+        return self.filter(queue_name=name) if name and self.model.queued else self
+
     def future(self) -> Self:
         return self.filter(status=Status.PENDING, due=False).order_by("run_at")
 

@@ -123,7 +123,9 @@ class Finisher(threading.Thread):
         plain: dict[type[Job], list[Outcome]] = {}
         for outcome in self._kept:
             kind = type(outcome.run.job)
-            if outcome.decision.verb == "complete" and not kind.has_follow_up():
+            if outcome.decision.verb == "complete" and not outcome.run.job.has_follow_up(
+                outcome.result
+            ):
                 plain.setdefault(kind, []).append(outcome)
         for kind, outcomes in plain.items():
             try:

@@ -1,7 +1,8 @@
 """The state machine: every change of a job's status is in this file."""
 
+import copy
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 
@@ -9,12 +10,14 @@ from django.db import IntegrityError, transaction
 from django.db.models import F, Q, Value
 from django.db.models.functions import Now, StrIndex
 from django.dispatch import Signal
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from jobs.engine.concurrency import Room
 from jobs.engine.enqueueing import RowQuerySet, changed, wanted
 from jobs.engine.history import with_entry
 from jobs.engine.kinds import KindLock
+from jobs.engine.retry import WorkerLost
 from jobs.engine.row import OVER, JobRow, Status
 
 UNCLAIMED: Mapping[str, Any] = {"claim": None, "lease_until": None}
@@ -42,16 +45,22 @@ class JobQuerySet(RowQuerySet[J]):
         ).update(due=True)
 
     def claim(
-        self, limit: int, *, worker: str, lease_seconds: float, suspects: bool = False
+        self,
+        limit: int,
+        *,
+        worker: str,
+        lease_seconds: float,
+        suspects: bool = False,
+        queue: str | None = None,
     ) -> list[J]:
         """Claim up to `limit` due jobs, most urgent and then oldest first; may return fewer.
 
-        Keys are exact over all workers. Jobs in whose last attempt the worker died are left out,
+        With `queue` only those of that one. Keys are exact over all workers. Jobs in whose last attempt the worker died are left out,
         or alone are taken, with `suspects`.
         """
         claim = uuid.uuid4()
         with transaction.atomic(using=self.db):
-            picked = self._pick(limit, suspects)
+            picked = self._pick(limit, suspects, queue)
             if not picked:
                 return []
             now: datetime = picked[0].now
@@ -72,9 +81,9 @@ class JobQuerySet(RowQuerySet[J]):
             job._remember(Status.RUNNING, attempts=job.attempts + 1, **fields)
         return picked
 
-    def _pick(self, limit: int, suspects: bool) -> list[Any]:
+    def _pick(self, limit: int, suspects: bool, queue: str | None) -> list[Any]:
         """Lock the rows to claim, skipping what others hold and what keys do not let pass."""
-        ready: Any = self.ready().filter(suspect=suspects)
+        ready: Any = self.ready().in_queue(queue).filter(suspect=suspects)
         ready = ready.select_for_update(skip_locked=True).annotate(now=Now())
         rows: list[Any] = list(ready[:limit])
         if not any(job.concurrency_key for job in rows):
@@ -130,6 +139,8 @@ class JobQuerySet(RowQuerySet[J]):
             )
             if done != len(ids):
                 raise LostClaim(f"{len(ids) - done} of {len(ids)} claims were lost")
+        for job in jobs:
+            job._end(Status.COMPLETED, progress_pct=100)
         changed.send(self.model, kind=self.model.kind, using=self.db)
         if any(job.concurrency_key for job in jobs):
             wanted.send(self.model, kind=self.model.kind, using=self.db)
@@ -160,6 +171,7 @@ class Job(JobRow):
             columns = self.on_completed(result)
             if columns:
                 self._rows().filter(pk=self.pk, status=Status.COMPLETED).update(**columns)
+            self._end(Status.COMPLETED, progress_pct=100, **columns)
 
     def report(self, **columns: Any) -> None:
         """running → running: progress columns only."""
@@ -205,6 +217,8 @@ class Job(JobRow):
         ended |= self.at_end(Status.CANCELLED)
         with transaction.atomic(using=self._state.db):
             if mine.filter(status=Status.PENDING).update(**ended):
+                # What is in memory may be of any age here.
+                self._when_over(lambda: self._rows().get(pk=self.pk))
                 self._tell(changed)
                 return Status.CANCELLED
             if mine.filter(status=Status.RUNNING).update(cancel_requested_at=Now()):
@@ -249,6 +263,8 @@ class Job(JobRow):
         with transaction.atomic(using=self._state.db):
             if mine.update(status=to, **{**columns, **own}) != 1:
                 raise LostClaim(f"{self} is not ours any more")
+            if to in (Status.FAILED, Status.CANCELLED):
+                self._end(to, **columns)
             self._tell(changed)
             if to is Status.PENDING or (self.concurrency_key and to is not Status.RUNNING):
                 self._tell(wanted)
@@ -264,6 +280,7 @@ class Job(JobRow):
 
     def _rescue(self, lost: Q) -> bool:
         entry = self.log_entry("worker lost", ended_at=self.now)  # type: ignore[attr-defined]
+        entry["error_class"] = f"{WorkerLost.__module__}.{WorkerLost.__qualname__}"
         entry["message"] = "The worker died while running this."
         logged = {**self._logged(entry), "suspect": True}
         over: dict[str, Any] = {"completed_at": Now(), **logged, **UNCLAIMED}
@@ -305,6 +322,22 @@ class Job(JobRow):
             "traceback": "",
             **more,
         }
+
+    def _end(self, status: Status, **columns: Any) -> None:
+        """Have `on_over` called when this is committed, on a copy that needs no reading."""
+
+        def ended() -> Job:
+            job = copy.copy(self)
+            told = {**columns, **self.at_end(status)}
+            known = {n: v for n, v in told.items() if not hasattr(v, "resolve_expression")}
+            job._remember(status, **known, completed_at=timezone.now())
+            return job
+
+        self._when_over(ended)
+
+    def _when_over(self, ended: "Callable[[], Job]") -> None:
+        if type(self).on_over is not JobRow.on_over:
+            transaction.on_commit(lambda: ended().on_over(), using=self._state.db, robust=True)
 
     def _tell(self, signal: Signal) -> None:
         signal.send(type(self), kind=self.kind, using=self._state.db)

@@ -54,6 +54,10 @@ class Released(Stopped):
     """The worker is leaving; the job goes back as if this attempt had not been."""
 
 
+class WorkerLost(Exception):
+    """The worker died in this attempt. Nobody raises it: it is what the history says."""
+
+
 class Lost(Stopped):
     """Another attempt owns the row, or the row is gone: this run's word counts no more."""
 

@@ -59,6 +59,10 @@ class JobRow(models.Model):
     """How long an ended job is kept; JOBS["RETENTION_DAYS"] where the kind does not say."""
     atomic: ClassVar[bool] = False
     """`perform` and completion are one transaction: for short work whose effects are rows."""
+    queued: ClassVar[bool] = False
+    """Its jobs have a `queue_name`, by which a worker may be told to run only some of them."""
+    retention_column: ClassVar[str | None] = None
+    """A column with a job's own days to be kept, where there is one; NULL is what the kind says."""
     progress_fields: ClassVar[Mapping[str, Any]] = {}
     """The kind's own progress columns, which `run.report()` may set, and their blank values."""
 
@@ -183,6 +187,21 @@ class JobRow(models.Model):
     def on_lost(self) -> None:
         """Clean up what the attempt left whose worker was lost; the row has moved on since."""
 
+    def on_over(self) -> None:
+        """Tell others of the end, however the job ended: called when it is committed, at most once.
+
+        Where the engine writes outcomes it runs on the thread that does so: keep it short.
+        """
+
+    def runs_atomically(self) -> bool:
+        """Whether this very job is `atomic`."""
+        return self.atomic
+
+    def has_follow_up(self, result: Any) -> bool:
+        """Whether completing with this result sets more than the status, in its own transaction."""
+        kind = type(self)
+        return kind.on_completed is not JobRow.on_completed or kind.at_end is not JobRow.at_end
+
     def check_requeue(self) -> None:
         """Raise Refused if this ended job must not run again."""
 
@@ -202,7 +221,3 @@ class JobRow(models.Model):
             "progress_total": None,
         }
         return blank | dict(cls.progress_fields)
-
-    @classmethod
-    def has_follow_up(cls) -> bool:
-        return cls.on_completed is not JobRow.on_completed or cls.at_end is not JobRow.at_end
