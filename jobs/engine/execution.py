@@ -12,6 +12,7 @@ from typing import Any
 
 from django.db import connections, transaction
 
+from jobs.engine import coroutines
 from jobs.engine.lifecycle import Job, LostClaim
 from jobs.engine.programs import Process, Programs
 from jobs.engine.progress import Progress
@@ -29,12 +30,19 @@ from jobs.engine.text import clean_traceback, words_of
 
 SECONDS_TO_DIE = 2.0
 
+AwaitOn = Callable[[coroutines.Call, coroutines.WhenStopped, coroutines.Nothing], Any]
+
 
 class Run:
     """One attempt at a job, as its handler sees it."""
 
     def __init__(
-        self, job: Job, *, lease_ends: float, on_report: Callable[[], None] = lambda: None
+        self,
+        job: Job,
+        *,
+        lease_ends: float,
+        on_report: Callable[[], None] = lambda: None,
+        await_on: AwaitOn = coroutines.here,
     ):
         self.job = job
         self.progress = Progress(job)
@@ -49,6 +57,8 @@ class Run:
         self._thread: int | None = None
         self._interrupted = False
         self._programs = Programs()
+        self._await_on = await_on
+        self._on_stop: Callable[[], None] = lambda: None
 
     # For handlers.
 
@@ -85,6 +95,17 @@ class Run:
             self.check()
             return self._programs.start(argv, **options)
 
+    def wait_for(self, call: coroutines.Call) -> Any:
+        """Await a coroutine on the event loop of the worker; it is cancelled when the run is to end."""
+        return self._await_on(call, self.when_stopped, give_connections_back)
+
+    def when_stopped(self, callback: Callable[[], None]) -> None:
+        """Call this, from any thread, when the run is asked to end, and again with emphasis."""
+        with self._lock:
+            self._on_stop = callback
+            if self._stopped is not None:
+                callback()
+
     # For the worker.
 
     @property
@@ -107,6 +128,7 @@ class Run:
                 self._stopped = reason
                 self._stopped_at = time.monotonic()
                 self._programs.signal(signal.SIGTERM)
+                self._on_stop()
             if isinstance(reason, TimedOut):
                 self.interrupt()
 
@@ -148,6 +170,7 @@ class Run:
             if self._thread is None or self._interrupted or self._stopped is None:
                 return
             self._interrupted = True
+            self._on_stop()
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self._thread), ctypes.py_object(type(self._stopped))
             )
@@ -167,7 +190,7 @@ def execute(run: Run) -> Outcome:
     """Perform the job; every way in which a handler can end comes back as an Outcome."""
     try:
         run.check()
-        if run.job.atomic:
+        if run.job.runs_atomically():
             return _execute_atomically(run)
         with run.handling():
             result = run.job.perform(run)
