@@ -253,6 +253,7 @@ TEMPLATES = [
 DATABASES = databases(FORGE_DATA_DIR)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 JOBS = engine_settings()
+TASKS = {"default": {"BACKEND": "jobs.engine.backend.JobsBackend"}}
 DATABASE_ROUTERS = ["jobs.engine.router.JobsRouter"]
 
 AUTH_USER_MODEL = "accounts.User"

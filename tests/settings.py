@@ -7,6 +7,16 @@ from forge.settings import *  # noqa: F403
 from forge.settings import DATABASES, INSTALLED_APPS
 
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.kinds"]
+TASKS = {
+    "default": {
+        "BACKEND": "jobs.engine.backend.JobsBackend",
+        "QUEUES": ["default", "mail", "slow"],
+    },
+    "patient": {
+        "BACKEND": "jobs.engine.backend.JobsBackend",
+        "OPTIONS": {"max_attempts": 7, "backoff": 60, "retention": 30},
+    },
+}
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 # Room for the seats of kinds that only tests have.
 if "pool" in DATABASES["default"]["OPTIONS"]:

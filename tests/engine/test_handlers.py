@@ -117,7 +117,7 @@ def test_inline_jobs_run_when_their_transaction_commits() -> None:
             {},
             "failed",
             None,
-            "TypeError: The result is a set, which JSON does not have.",
+            "The result is a set, which JSON does not have.",
         ),
         ("renamed", {}, "failed", None, "Unknown task tests.engine.test_handlers.renamed."),
         (
