@@ -71,5 +71,6 @@ class Crew:
 
     def _something_due(self) -> bool:
         return any(
-            maintenance.look(kinds, using=using).due for using, kinds in self._by_database.items()
+            maintenance.look(kinds, using=using, queues=self._options.get("queues", ())).due
+            for using, kinds in self._by_database.items()
         )

@@ -30,8 +30,11 @@ class Isolation:
     process has threads, so it must not fork, and loading Django for each child takes a second.
     """
 
-    def __init__(self, body: Body, *, ended: Callable[[Kind], None]) -> None:
+    def __init__(
+        self, body: Body, *, ended: Callable[[Kind], None], queues: Sequence[str] = ()
+    ) -> None:
         self._body = body
+        self._queues = queues
         self._ended = ended
         self._lock = threading.Lock()
         self._children: dict[ForkServerProcess, tuple[Kind, float]] = {}
@@ -49,7 +52,9 @@ class Isolation:
                 child_kind is kind and now - began < SECONDS_TO_CLAIM
                 for child_kind, began in self._children.values()
             )
-        return max(0, kind.objects.ready().filter(suspect=True).count() - starting)
+        names = self._queues if self._queues and kind.queued else [None]
+        suspects = kind.objects.ready().filter(suspect=True)
+        return max(0, sum(suspects.in_queue(name).count() for name in names) - starting)
 
     def start(self, kind: Kind) -> None:
         child = self._context.Process(

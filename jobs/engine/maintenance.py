@@ -43,23 +43,53 @@ class Sight:
     """Seconds until the next future row or schedule is due, on the database's clock."""
 
 
-def look(kinds: Sequence[Kind], *, using: str, worker: str = "") -> Sight:
-    """See what there is to do, for all kinds in one statement that only reads."""
-    connection = connections[using]
-    parts, parameters = [], []
+class Question:
+    """Many small questions in one statement; its first answer is the database's time."""
+
+    def __init__(self, using: str) -> None:
+        self._connection = connections[using]
+        self._parts: list[str] = []
+        self._parameters: list[Any] = []
+
+    def add(self, template: str, *several: QuerySet[Any]) -> None:
+        """Ask by `template`, of any of several sets of rows."""
+        found = []
+        for rows in several:
+            sql, values = rows.query.get_compiler(connection=self._connection).as_sql()
+            found.append(template.format(sql))
+            self._parameters.extend(values)
+        self._parts.append(" OR ".join(found))
+
+    def ask(self, any_rows: QuerySet[Any]) -> Sequence[Any]:
+        compiler = any_rows.query.get_compiler(connection=self._connection)
+        now, values = compiler.compile(Now())
+        with self._connection.cursor() as cursor:
+            parts = ", ".join([now, *self._parts])
+            cursor.execute(f"SELECT {parts}", [*values, *self._parameters])
+            answers: Sequence[Any] = cursor.fetchone()
+        return answers
+
+
+def look(
+    kinds: Sequence[Kind], *, using: str, worker: str = "", queues: Sequence[str] = ()
+) -> Sight:
+    """See what there is to do, for all kinds in one statement that only reads.
+
+    With `queues`, what waits in others is not there to be done; that the time of a row has come, and
+    that a lease has passed, is everybody's matter.
+    """
+    question = Question(using)
+    add = question.add
     # Pauses and schedules are in one database, which need not be that of these kinds.
     beside = Pause.objects.db == using
 
-    def add(template: str, rows: QuerySet[Any]) -> None:
-        sql, values = rows.query.get_compiler(connection=connection).as_sql()
-        parts.append(template.format(sql))
-        parameters.extend(values)
-
     for kind in kinds:
         rows = kind.objects.using(using)
-        ready = rows.ready().order_by().values("pk")
-        add("EXISTS ({})", ready.filter(suspect=False))
-        add("EXISTS ({})", ready.filter(suspect=True))
+        ready = rows.ready().order_by()
+        names: Sequence[str | None] = queues if queues and kind.queued else [None]
+        served = [ready.in_queue(name).values("pk") for name in names]
+        add("EXISTS ({})", *(some.filter(suspect=False) for some in served))
+        add("EXISTS ({})", *(some.filter(suspect=True) for some in served))
         pauses = Pause.objects.using(using).filter(kind=kind.kind if beside else "")
         add("EXISTS ({})", pauses.values("pk"))
         add("EXISTS ({})", _beside(rows, worker).values("pk"))
@@ -71,11 +101,7 @@ def look(kinds: Sequence[Kind], *, using: str, worker: str = "") -> Sight:
     add("EXISTS ({})", schedules.due().values("pk"))
     planned = schedules.filter(enabled=True, next_at__isnull=False).order_by("next_at")
     add("({})", planned.values("next_at")[:1])
-    compiler = kinds[0].objects.all().query.get_compiler(connection=connection)
-    now_sql, now_values = compiler.compile(Now())
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {', '.join([now_sql, *parts])}", [*now_values, *parameters])
-        now, *values = cursor.fetchone()
+    now, *values = question.ask(kinds[0].objects.all())
     sight = _sight(kinds, _moment(now), values)
     if not beside:
         paused = set(Pause.objects.values_list("kind", flat=True))

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from collections.abc import Sequence
 from typing import Protocol
 
 from jobs.engine.isolation import become_a_child
@@ -9,12 +10,17 @@ from jobs.engine.lifecycle import Job
 from jobs.engine.worker import Worker
 
 
-def run_suspects(name: str, *, grace_seconds: float | None) -> None:
+def run_suspects(name: str, *, grace_seconds: float | None, queues: Sequence[str] = ()) -> None:
     """Run the suspects of the kind with this short name, one after the other."""
     become_a_child()
     kind = next(kind for kind in Job.kinds() if kind.kind == name)
     worker = Worker(
-        [kind], seats={name: 1}, grace_seconds=grace_seconds, burst=True, suspects_only=True
+        [kind],
+        seats={name: 1},
+        queues=queues,
+        grace_seconds=grace_seconds,
+        burst=True,
+        suspects_only=True,
     )
     stop_on_signals(worker)
     sys.exit(worker.run())

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from jobs.engine import ageing, identity, maintenance
 from jobs.engine.beat import Beat
 from jobs.engine.conf import Config, config
+from jobs.engine.coroutines import on_the_loop
 from jobs.engine.execution import Run, outcome_of
 from jobs.engine.finishing import Finisher
 from jobs.engine.isolation import Body, Isolation
@@ -38,6 +39,7 @@ class Worker:
         kinds: Sequence[Kind],
         *,
         seats: Mapping[str, int] | None = None,
+        queues: Sequence[str] = (),
         grace_seconds: float | None = None,
         burst: bool = False,
         suspects_body: Body | None = None,
@@ -49,8 +51,11 @@ class Worker:
         self._burst = burst
         self._suspects_only = suspects_only
         self._isolation = (
-            Isolation(suspects_body, ended=self._child_ended) if suspects_body else None
+            Isolation(suspects_body, queues=queues, ended=self._child_ended)
+            if suspects_body
+            else None
         )
+        self._queues = queues
         self._name = identity.this_worker()
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stops = 0
@@ -148,7 +153,9 @@ class Worker:
                 ageing.raise_ranks(kind)
 
     def _look(self) -> Sight:
-        return maintenance.look(list(self._seats), using=self._using, worker=self._name)
+        return maintenance.look(
+            list(self._seats), using=self._using, worker=self._name, queues=self._queues
+        )
 
     def _sweep(self, sight: Sight) -> bool:
         """Rescue what has been expired for a while; True while anything is expired."""
@@ -181,10 +188,11 @@ class Worker:
     def _claim(self, due: set[Kind]) -> int:
         """Claim for the free seats of each due kind, a different kind first each time."""
         kinds = list(self._seats)
-        self._turn = (self._turn + 1) % len(kinds)
+        self._turn += 1
+        first = self._turn % len(kinds)
         claimed = 0
         self._backlog.clear()
-        for kind in kinds[self._turn :] + kinds[: self._turn]:
+        for kind in kinds[first:] + kinds[:first]:
             if kind in due and not self._stops and not self._suspects_only:
                 claimed += self._claim_kind(kind)
         return claimed
@@ -212,32 +220,47 @@ class Worker:
         self.ring()
 
     def _claim_kind(self, kind: Kind, *, suspects: bool = False) -> int:
+        """Claim for the free seats of a kind, from one of its queues after the other."""
         seats = self._seats[kind]
         free = seats.take(1 if suspects else seats.number)
-        jobs: list[Job] = []
-        asked = time.monotonic()
+        started = 0
         try:
-            if free:
-                jobs = kind.objects.claim(
-                    free,
-                    worker=self._name,
-                    lease_seconds=self._settings.lease_seconds,
-                    suspects=suspects,
-                )
+            for name in self._queues_in_turn(kind):
+                if started < free:
+                    started += self._claim_from(kind, name, free - started, suspects)
         finally:
-            seats.give_back(free - len(jobs))
+            seats.give_back(free - started)
+        if free and started == free and not suspects:
+            self._backlog.add(kind)
+        return started
+
+    def _queues_in_turn(self, kind: Kind) -> Sequence[str | None]:
+        """The queues to claim from, another one first each time; [None] for all of them at once."""
+        if not self._queues or not kind.queued:
+            return [None]
+        first = self._turn % len(self._queues)
+        return [*self._queues[first:], *self._queues[:first]]
+
+    def _claim_from(self, kind: Kind, name: str | None, limit: int, suspects: bool) -> int:
+        asked = time.monotonic()
+        jobs = kind.objects.claim(
+            limit,
+            worker=self._name,
+            lease_seconds=self._settings.lease_seconds,
+            suspects=suspects,
+            queue=name,
+        )
         for job in jobs:
             run = Run(
                 job,
                 lease_ends=asked + self._settings.lease_seconds,
                 on_report=self.finisher.poke,
+                await_on=on_the_loop,
             )
             self.running.add(run)
-            seats.start(run)
+            self._seats[kind].start(run)
         if jobs:
             self.beat.ring()
-        if free and len(jobs) == free and not suspects:
-            self._backlog.add(kind)
         return len(jobs)
 
     def _abandon(self, run: Run) -> None:

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 from django.db import InterfaceError, OperationalError, connections
+from django.tasks import DEFAULT_TASK_QUEUE_NAME, task_backends
 
+from jobs.engine.backend import JobsBackend
 from jobs.engine.conf import config, parse_seats
 from jobs.engine.crew import Crew
 from jobs.engine.lifecycle import Job
@@ -27,6 +30,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--seats", default="", help="as in import=4,email=8 (default: JOBS['SEATS'])"
         )
+        parser.add_argument(
+            "--queues", help="of the tasks only those in these queues, as in default,mail"
+        )
         parser.add_argument("--grace", type=float, help="seconds that running jobs have at a stop")
         parser.add_argument("--processes", type=int, default=1, help="run so many of this worker")
         parser.add_argument(
@@ -37,6 +43,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         kinds = chosen_kinds(options["kinds"])
+        queues = chosen_queues(options["queues"], kinds)
         grace = chosen_grace(options["grace"])
         demand_tables(kinds)
         if options["processes"] != 1:
@@ -44,9 +51,10 @@ class Command(BaseCommand):
         crew = Crew(
             kinds,
             seats=chosen_seats(options["seats"], kinds),
+            queues=queues,
             grace_seconds=grace,
             burst=options["burst"],
-            suspects_body=partial(run_suspects, grace_seconds=grace),
+            suspects_body=partial(run_suspects, grace_seconds=grace, queues=queues),
         )
         stop_on_signals(crew)
         self.stderr.write(f"Worker for {', '.join(kind.kind for kind in kinds)} is ready.")
@@ -87,6 +95,39 @@ def chosen_kinds(names: str | None) -> list[type[Job]]:
             f"Unknown kind: {', '.join(unknown) or 'none given'}. Kinds: {', '.join(sorted(known))}."
         )
     return [known[name] for name in dict.fromkeys(wanted)]
+
+
+def chosen_queues(names: str | None, kinds: list[type[Job]]) -> list[str]:
+    """The comma-separated queues; raises CommandError for one that no alias in TASKS declares."""
+    if names is None:
+        return []
+    if not any(kind.queued for kind in kinds):
+        raise CommandError("--queues: none of the kinds of this worker has queues.")
+    wanted = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    known = declared_queues()
+    unknown = sorted(set(wanted) - known) if known is not None else []
+    if unknown or not wanted:
+        told = ", ".join(sorted(known or {DEFAULT_TASK_QUEUE_NAME}))
+        raise CommandError(
+            f"Unknown queue: {', '.join(unknown) or 'none given'}. Queues: {told}. "
+            "Others are declared by QUEUES in TASKS."
+        )
+    return wanted
+
+
+def declared_queues() -> set[str] | None:
+    """The queues of all aliases of this engine, and that of plain functions; None where any may be."""
+    declared = {DEFAULT_TASK_QUEUE_NAME}
+    for alias in task_backends:
+        try:
+            backend = task_backends[alias]
+        except ImproperlyConfigured as error:
+            raise CommandError(f"TASKS[{alias!r}]: {error}") from None
+        if isinstance(backend, JobsBackend):
+            if not backend.queues:
+                return None
+            declared |= backend.queues
+    return declared
 
 
 def demand_tables(kinds: list[type[Job]]) -> None:
