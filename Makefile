@@ -9,7 +9,7 @@ INSTALL = uv pip sync --quiet --require-hashes --python $(BIN)/python
 else
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r
 endif
-LOCK_FLAGS := --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.12 --quiet
+LOCK_FLAGS := --all-extras --group forge --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.12 --quiet
 
 .PHONY: env up test check lock screenshots
 .DELETE_ON_ERROR:
