@@ -140,6 +140,7 @@ ARROWS: dict[str, set[str]] = {
         "jobs.engine.worker",
     },
     "jobs.engine.isolation": {
+        "jobs.engine.execution",
         "jobs.engine.lifecycle",
         "jobs.engine.maintenance",
         "jobs.engine.supervisor",

@@ -4,12 +4,15 @@ import contextlib
 import logging
 import multiprocessing
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.context import ForkServerProcess
+from types import ModuleType
 
 from jobs.engine import maintenance
+from jobs.engine.execution import give_connections_back
 from jobs.engine.lifecycle import Job
 from jobs.engine.supervisor import die_with_parent
 from jobs.engine.weather import SICK
@@ -21,6 +24,20 @@ SECONDS_TO_CLAIM = 5.0
 Kind = type[Job]
 Body = Callable[[str], None]
 """Runs, in its own process, the suspects of the kind with this short name."""
+
+
+@contextlib.contextmanager
+def nameless_program() -> Iterator[None]:
+    """A process that is started meanwhile does not import the file that was run to start this one.
+
+    A `manage.py` that asks for no `__name__ == "__main__"` would run a second worker in it.
+    """
+    program = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = program
 
 
 class Isolation:
@@ -60,7 +77,8 @@ class Isolation:
         child = self._context.Process(
             target=self._body, args=(kind.kind,), name=f"suspect-{kind.kind}"
         )
-        child.start()
+        with nameless_program():
+            child.start()
         with self._lock:
             self._children[child] = kind, time.monotonic()
         threading.Thread(
@@ -92,6 +110,7 @@ class Isolation:
             )
             with contextlib.suppress(*SICK):
                 maintenance.rescue_dead(kind)
+            give_connections_back()
         with self._lock:
             self._children.pop(child, None)
         self._ended(kind)
