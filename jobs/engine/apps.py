@@ -9,6 +9,8 @@ class EngineConfig(AppConfig):
     name = "jobs.engine"
     label = "jobs_engine"
     verbose_name = _("Job engine")
+    # Whatever the project's DEFAULT_AUTO_FIELD is: the migrations are made.
+    default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
         from jobs.engine import checks, wakeup
