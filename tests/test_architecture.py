@@ -142,6 +142,7 @@ ARROWS: dict[str, set[str]] = {
     "jobs.engine.isolation": {
         "jobs.engine.execution",
         "jobs.engine.lifecycle",
+        "jobs.engine.loaded",
         "jobs.engine.maintenance",
         "jobs.engine.supervisor",
         "jobs.engine.weather",

@@ -4,14 +4,16 @@ import contextlib
 import logging
 import multiprocessing
 import os
+import pickle
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
 from types import ModuleType
 
-from jobs.engine import maintenance
+from jobs.engine import loaded, maintenance
 from jobs.engine.execution import give_connections_back
 from jobs.engine.lifecycle import Job
 from jobs.engine.supervisor import die_with_parent
@@ -20,6 +22,7 @@ from jobs.engine.weather import SICK
 logger = logging.getLogger(__name__)
 
 SECONDS_TO_CLAIM = 5.0
+SECONDS_BEFORE_THE_NEXT = 1.0
 
 Kind = type[Job]
 Body = Callable[[str], None]
@@ -54,9 +57,10 @@ class Isolation:
         self._queues = queues
         self._ended = ended
         self._lock = threading.Lock()
+        self._stopping = threading.Event()
         self._children: dict[ForkServerProcess, tuple[Kind, float]] = {}
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["jobs.engine.loaded"])
+        self._context.set_forkserver_preload([loaded.__name__])
 
     def __len__(self) -> int:
         return len(self._children)
@@ -69,17 +73,22 @@ class Isolation:
                 child_kind is kind and now - began < SECONDS_TO_CLAIM
                 for child_kind, began in self._children.values()
             )
+        return max(0, self._suspects(kind) - starting)
+
+    def _suspects(self, kind: Kind) -> int:
         names = self._queues if self._queues and kind.queued else [None]
         suspects = kind.objects.ready().filter(suspect=True)
-        return max(0, sum(suspects.in_queue(name).count() for name in names) - starting)
+        return sum(suspects.in_queue(name).count() for name in names)
 
     def start(self, kind: Kind) -> None:
         child = self._context.Process(
-            target=self._body, args=(kind.kind,), name=f"suspect-{kind.kind}"
+            target=loaded.run,
+            args=(pickle.dumps(self._body), kind.kind),
+            name=f"suspect-{kind.kind}",
         )
-        with nameless_program():
+        # To start one asks for the exit codes of the others.
+        with self._lock, nameless_program():
             child.start()
-        with self._lock:
             self._children[child] = kind, time.monotonic()
         threading.Thread(
             target=self._wait, args=(child, kind), name="jobs-isolation", daemon=True
@@ -87,6 +96,7 @@ class Isolation:
 
     def stop(self) -> None:
         """Let the children drain; the second time, release what they run at once."""
+        self._stopping.set()
         for child in self._living():
             child.terminate()
 
@@ -94,7 +104,7 @@ class Isolation:
         """Wait for the children to end; kill those that do not."""
         deadline = time.monotonic() + seconds
         for child in self._living():
-            child.join(max(0.0, deadline - time.monotonic()))
+            connection.wait([child.sentinel], max(0.0, deadline - time.monotonic()))
         for child in self._living():
             child.kill()
 
@@ -103,17 +113,31 @@ class Isolation:
             return list(self._children)
 
     def _wait(self, child: ForkServerProcess, kind: Kind) -> None:
-        child.join()
-        if child.exitcode:
-            logger.warning(
-                "The process for a suspect of %s died with exit code %d", kind.kind, child.exitcode
-            )
-            with contextlib.suppress(*SICK):
-                maintenance.rescue_dead(kind)
-            give_connections_back()
+        connection.wait([child.sentinel])
+        with self._lock:
+            # Threads that ask at the same time take the exit code from each other.
+            child.join()
+        left = self._left_by(kind, child.exitcode or 0)
+        give_connections_back()
+        if left:
+            self._stopping.wait(SECONDS_BEFORE_THE_NEXT)
         with self._lock:
             self._children.pop(child, None)
         self._ended(kind)
+
+    def _left_by(self, kind: Kind, exit_code: int) -> bool:
+        """Whether a child left suspects, as when their keys are taken or it failed at once.
+
+        The next one would do no better, so it had better not follow at once.
+        """
+        with contextlib.suppress(*SICK):
+            if exit_code:
+                logger.warning(
+                    "The process for a suspect of %s died with exit code %d", kind.kind, exit_code
+                )
+                maintenance.rescue_dead(kind)
+            return exit_code >= 0 and self._suspects(kind) > 0
+        return True
 
 
 def become_a_child() -> None:
