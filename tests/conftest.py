@@ -1,7 +1,16 @@
 """Fixtures for every test."""
 
+from tests.bare import bare_python, built
 from tests.githttp import git_server
 from tests.postmark import postmark
 from tests.workers import jobs_settings, worker, worker_process
 
-__all__ = ["git_server", "jobs_settings", "postmark", "worker", "worker_process"]
+__all__ = [
+    "bare_python",
+    "built",
+    "git_server",
+    "jobs_settings",
+    "postmark",
+    "worker",
+    "worker_process",
+]
