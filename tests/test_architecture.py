@@ -171,10 +171,21 @@ ARROWS: dict[str, set[str]] = {
     "jobs.engine.router": {"jobs.engine.conf", "jobs.engine.lifecycle"},
     "jobs.engine.testing": {"jobs.engine"},
     "jobs.engine.fixtures": {"jobs.engine"},
+    "jobs.engine.job_admin": {"jobs.engine.lifecycle"},
+    "jobs.engine.task_admin": {
+        "jobs.engine.arguments",
+        "jobs.engine.calls",
+        "jobs.engine.conf",
+        "jobs.engine.job_admin",
+        "jobs.engine.retry",
+        "jobs.engine.task_job",
+    },
     "jobs.engine.admin": {
+        "jobs.engine.job_admin",
         "jobs.engine.kinds",
         "jobs.engine.lifecycle",
         "jobs.engine.schedules",
+        "jobs.engine.task_admin",
         "jobs.engine.task_job",
     },
     "jobs.engine.watching": {
