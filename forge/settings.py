@@ -14,6 +14,7 @@ from django.utils.csp import CSP
 from django.utils.translation import gettext_lazy as _
 
 from forge import mailers
+from forge.variables import switch
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
@@ -185,8 +186,10 @@ FORGE_DATA_DIR = data_directory()
 FORGE_URL = env.str("FORGE_URL", default="http://127.0.0.1:8000").rstrip("/")
 FORGE_HOST, FORGE_ORIGIN = public_address(FORGE_URL)
 FORGE_IMPORT_ALLOWED_NETWORKS = networks("FORGE_IMPORT_ALLOWED_NETWORKS")
+# forge.web hands them to the server, which would take nonsense for a name that never comes.
+FORGE_TRUSTED_PROXIES = networks("FORGE_TRUSTED_PROXIES")
 
-DEBUG = env.bool("DEBUG", default=False)
+DEBUG = switch("DEBUG")
 SECRET_KEY = env.str("SECRET_KEY", default="") or kept_secret_key(FORGE_DATA_DIR)
 ALLOWED_HOSTS = [
     *env.list("ALLOWED_HOSTS", default=[]),

@@ -1,7 +1,6 @@
 """`python -m forge.web`: the web server, uvicorn with the options that Forge needs."""
 
 import argparse
-import os
 import signal
 import socket
 import sys
@@ -9,6 +8,7 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
@@ -22,6 +22,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
     application = load(options)
+    proxies = [str(network) for network in settings.FORGE_TRUSTED_PROXIES]
     tell_ready()
     config = uvicorn.Config(
         application,
@@ -30,8 +31,10 @@ def main() -> None:
         lifespan="on",
         log_level="warning",
         timeout_graceful_shutdown=STOP_SECONDS,
-        proxy_headers=bool(os.environ.get("FORGE_TRUSTED_PROXIES")),
-        forwarded_allow_ips=os.environ.get("FORGE_TRUSTED_PROXIES"),
+        # Addresses of pages may hold one-time tokens: no list of them is kept.
+        access_log=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=proxies,
         server_header=False,
     )
     sockets = None if options.fd is None else [socket.socket(fileno=options.fd)]

@@ -294,6 +294,9 @@ def test_a_taken_port_is_said_in_one_sentence(tmp_path: Path) -> None:
         ("FORGE_URL", "http://[::1", "must be an address such as"),
         ("FORGE_URL", "https://forge.example.org/below", "must be an address such as"),
         ("FORGE_IMPORT_ALLOWED_NETWORKS", "nonsense", "must be a list of networks"),
+        ("FORGE_TRUSTED_PROXIES", "nonsense", "must be a list of networks"),
+        ("FORGE_TRUSTED_PROXIES", "*", "must be a list of networks"),
+        ("DEBUG", "maybe", "must be on or off, not 'maybe'"),
     ],
 )
 def test_a_wrong_setting_is_said_in_one_sentence(
