@@ -1,5 +1,6 @@
 """Forms in which people say who they are."""
 
+import re
 from typing import Any
 
 from django import forms
@@ -8,15 +9,90 @@ from django.contrib.auth.forms import AdminUserCreationForm, BaseUserCreationFor
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
 from django.views.decorators.debug import sensitive_variables
 
+from accounts.addresses import is_deliverable
 from accounts.models import User
+
+HANDLE_HELP = _("Your name in addresses, as in /ada/engine: letters, digits, hyphens.")
+
+
+class MailForm(forms.Form):
+    """Asks for a mail that signs in."""
+
+    email = forms.EmailField(
+        label=_("E-mail address"),
+        max_length=254,
+        widget=forms.EmailInput(attrs={"autocomplete": "username", "autofocus": True}),
+    )
+
+    def clean_email(self) -> str:
+        email: str = self.cleaned_data["email"]
+        if not is_deliverable(email):
+            raise ValidationError(_("No mail server takes this address."), code="undeliverable")
+        return email
+
+
+class CodeForm(forms.Form):
+    code = forms.CharField(
+        label=_("Code"),
+        max_length=20,
+        widget=forms.TextInput(
+            attrs={
+                "autocomplete": "one-time-code",
+                "inputmode": "numeric",
+                "autofocus": True,
+                "class": "mono",
+            }
+        ),
+    )
+
+    def clean_code(self) -> str:
+        """Six digits, however they are grouped."""
+        code = re.sub(r"[\s-]", "", self.cleaned_data["code"])
+        if not re.fullmatch(r"[0-9]{6}", code):
+            raise ValidationError(_("The code has six digits."), code="invalid")
+        return code
+
+    def say_wrong(self, left: int) -> None:
+        told = ngettext(
+            "That is not the code of the newest mail asked for in this browser. You can try once more.",
+            "That is not the code of the newest mail asked for in this browser. "
+            "You can try %(left)d times more.",
+            left,
+        )
+        self.add_error("code", ValidationError(told % {"left": left}, code="wrong"))
+
+
+class HandleForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Asks somebody new, whose address is proved, for a handle."""
+
+    class Meta:
+        model = User
+        fields = ("handle",)
+        help_texts = {"handle": HANDLE_HELP}
+        widgets = {
+            "handle": forms.TextInput(
+                attrs={
+                    "autocapitalize": "none",
+                    "autocomplete": "nickname",
+                    "autofocus": True,
+                    "spellcheck": "false",
+                }
+            )
+        }
+
+    def save(self, commit: bool = True) -> User:
+        self.instance.set_unusable_password()
+        person: User = super().save(commit)
+        return person
 
 
 class SignInForm(forms.Form):
     email = forms.EmailField(
         label=_("E-mail address"),
-        widget=forms.EmailInput(attrs={"autocomplete": "username", "autofocus": True}),
+        widget=forms.EmailInput(attrs={"autocomplete": "username"}),
     )
     password = forms.CharField(
         label=_("Password"),
@@ -25,7 +101,8 @@ class SignInForm(forms.Form):
     )
 
     def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        # Its field has the name of the other form's on the same page.
+        super().__init__(*args, **{"auto_id": "password_%s", **kwargs})
         self.request = request
         self.person: User | None = None
 
@@ -53,7 +130,7 @@ class FirstAdministratorForm(BaseUserCreationForm[User]):
         fields = ("email", "handle")
         help_texts = {
             "email": _("You sign in with it."),
-            "handle": _("Your name in addresses, as in /ada/engine: letters, digits, hyphens."),
+            "handle": HANDLE_HELP,
         }
         widgets = {
             "email": forms.EmailInput(attrs={"autocomplete": "username"}),

@@ -1,8 +1,9 @@
 """People: an e-mail address signs in, a handle owns repositories in addresses."""
 
 import re
+import uuid
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Self
 
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.contrib.auth.models import PermissionsMixin
@@ -11,6 +12,8 @@ from django.db import models
 from django.db.models.functions import Lower, Now
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
+
+from accounts.addresses import spellings
 
 # First parts of addresses that Forge uses or may come to use itself.
 RESERVED_HANDLES = frozenset(
@@ -70,6 +73,12 @@ class UserManager(BaseUserManager["User"]):
     def get_by_natural_key(self, username: str | None) -> "User":
         """The person whom this e-mail address signs in, in whatever case it is written."""
         return self._with_email(username).get()
+
+    def at(self, address: str) -> "User | None":
+        """The person who gets mail at the address, however its domain is spelled; one query."""
+        ways = [Lower(models.Value(self.normalize_email(way))) for way in spellings(address)]
+        found = list(self.alias(lowered=Lower("email")).filter(lowered__in=ways))
+        return min(found, key=lambda one: one.email.lower() != address.lower(), default=None)
 
     async def aget_by_natural_key(self, username: str | None) -> "User":
         return await self._with_email(username).aget()
@@ -135,6 +144,17 @@ class User(AbstractBaseUser, PermissionsMixin):
         return self.handle
 
 
+class SignInTokens(models.QuerySet["SignInToken"]):
+    def open(self) -> Self:
+        """Those that would still sign somebody in."""
+        return self.filter(
+            used_at=None, expires_at__gt=Now(), codes_tried__lt=SignInToken.MOST_CODES
+        )
+
+    def to(self, address: str) -> Self:
+        return self.alias(lowered=Lower("address")).filter(lowered=Lower(models.Value(address)))
+
+
 class SetupToken(models.Model):
     """The one-time link that makes the first administrator: one row, the newest link.
 
@@ -155,3 +175,51 @@ class SetupToken(models.Model):
 
     def __str__(self) -> str:
         return str(self.created_at)
+
+
+class SignInToken(models.Model):
+    """One mail that signs in by its link or its code, for whoever has the address by then.
+
+    Of both only hashes are kept. Each question for a mail makes a row, also one that no mail goes
+    out for: nobody knows that row's link and code, and it answers wrong codes as the others do.
+    """
+
+    MOST_CODES = 5
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    token_hash = models.CharField(max_length=64, unique=True)
+    code_hash = models.CharField(max_length=64)
+    address = models.EmailField()
+    leads_to = models.CharField(max_length=2000)
+    """Where in Forge the person wanted to go; "" for the first page."""
+    created_at = models.DateTimeField(db_default=Now())
+    expires_at = models.DateTimeField(db_index=True)
+    used_at = models.DateTimeField(null=True)
+    codes_tried = models.PositiveSmallIntegerField(default=0)
+
+    objects = SignInTokens.as_manager()
+
+    class Meta:
+        indexes = [models.Index(Lower("address"), name="sign_in_token_address")]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(codes_tried__lte=5), name="sign_in_token_codes_tried"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+
+class Allowance(models.Model):
+    """How far somebody has used up a limit; who and which limit is only in the key's hash.
+
+    `used_until` runs ahead of the clock by a step with each use, and the clock catches up: a row
+    in the past means nothing.
+    """
+
+    key = models.CharField(primary_key=True, max_length=64)
+    used_until = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return str(self.used_until)

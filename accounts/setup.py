@@ -1,13 +1,11 @@
 """The first administrator: a fresh Forge prints a link, and whoever opens it first is the one."""
 
-import hashlib
-import secrets
-
 from django.db import transaction
 from django.db.models.functions import Now
 from django.urls import reverse
 
 from accounts.models import SetupToken, User
+from accounts.tokens import hash_of, new_token
 
 
 class LinkIsOver(Exception):
@@ -25,24 +23,24 @@ def setup_link(base_url: str) -> str | None:
     """
     if has_administrator():
         return None
-    token = secrets.token_urlsafe(32)
+    token = new_token()
     SetupToken.objects.update_or_create(
         pk=SetupToken.THE_ONE,
-        defaults={"token_hash": _hash(token), "created_at": Now(), "used_at": None},
+        defaults={"token_hash": hash_of(token), "created_at": Now(), "used_at": None},
     )
     return base_url.rstrip("/") + reverse("welcome", args=[token])
 
 
 def is_open(token: str) -> bool:
     """Whether this link would make an administrator now."""
-    unused = SetupToken.objects.filter(token_hash=_hash(token), used_at=None)
+    unused = SetupToken.objects.filter(token_hash=hash_of(token), used_at=None)
     return unused.exists() and not has_administrator()
 
 
 def make_first_administrator(token: str, *, person: User) -> User:
     """Consume the link and save `person` as superuser, both or neither; else LinkIsOver."""
     with transaction.atomic():
-        consumed = SetupToken.objects.filter(token_hash=_hash(token), used_at=None).update(
+        consumed = SetupToken.objects.filter(token_hash=hash_of(token), used_at=None).update(
             used_at=Now()
         )
         # Asked after the update, whose row lock lets one request at a time come this far: a link
@@ -52,7 +50,3 @@ def make_first_administrator(token: str, *, person: User) -> User:
         person.is_staff = person.is_superuser = True
         person.save()
     return person
-
-
-def _hash(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()

@@ -1,12 +1,10 @@
 """Pages on which people come and go."""
 
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.contrib import messages
-from django.contrib.auth import login, logout
+from django.contrib.auth import logout
 from django.contrib.auth.decorators import login_not_required
-from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.decorators import method_decorator
@@ -16,27 +14,10 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.generic import View
 
-from accounts.forms import FirstAdministratorForm, SignInForm
+from accounts.forms import FirstAdministratorForm
 from accounts.setup import LinkIsOver, has_administrator, is_open, make_first_administrator
-
-LONGEST_NEXT = 2000
-BACKEND = "django.contrib.auth.backends.ModelBackend"
-
-
-class SignIn(LoginView):
-    form_class = SignInForm  # type: ignore[assignment]  # The stubs want a `username` field.
-    template_name = "accounts/sign_in.html"
-    redirect_authenticated_user = True
-
-    def get_redirect_url(self, request: HttpRequest | None = None) -> str:
-        """Where `next` leads within Forge; "" when it leads elsewhere or back to this page."""
-        url: str = super().get_redirect_url(request)
-        if len(url) > LONGEST_NEXT or urlsplit(url).path == self.request.path:
-            return ""
-        return url
-
-    def get_context_data(self, **context: Any) -> dict[str, Any]:
-        return super().get_context_data(is_new=not has_administrator(), **context)
+from accounts.sign_in_views import begin
+from accounts.tokens import hide_token
 
 
 @login_not_required
@@ -65,6 +46,7 @@ class Welcome(View):
     """The page behind the one-time link that makes the first administrator."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        hide_token(request, kwargs["token"])
         response = super().dispatch(request, *args, **kwargs)
         response["Referrer-Policy"] = "no-referrer"
         return response
@@ -84,8 +66,7 @@ class Welcome(View):
             person = make_first_administrator(token, person=form.save(commit=False))
         except LinkIsOver:
             return self.over(request)
-        login(request, person, backend=BACKEND)
-        return redirect("home")
+        return begin(request, person, leads_to="")
 
     def over(self, request: HttpRequest) -> HttpResponse:
         """410 for a Forge that is set up; 404 for a link that is not, or no longer, the one."""

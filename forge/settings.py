@@ -14,7 +14,7 @@ from django.utils.csp import CSP
 from django.utils.translation import gettext_lazy as _
 
 from forge import mailers
-from forge.variables import switch
+from forge.variables import choice, domains, switch
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
@@ -188,6 +188,12 @@ FORGE_HOST, FORGE_ORIGIN = public_address(FORGE_URL)
 FORGE_IMPORT_ALLOWED_NETWORKS = networks("FORGE_IMPORT_ALLOWED_NETWORKS")
 # forge.web hands them to the server, which would take nonsense for a name that never comes.
 FORGE_TRUSTED_PROXIES = networks("FORGE_TRUSTED_PROXIES")
+FORGE_SIGN_UP = choice("FORGE_SIGN_UP", ["closed", "open", "domains"])
+FORGE_SIGN_UP_DOMAINS = domains("FORGE_SIGN_UP_DOMAINS")
+if bool(FORGE_SIGN_UP_DOMAINS) != (FORGE_SIGN_UP == "domains"):
+    raise ImproperlyConfigured(
+        "FORGE_SIGN_UP=domains and a list in FORGE_SIGN_UP_DOMAINS belong together."
+    )
 
 DEBUG = switch("DEBUG")
 SECRET_KEY = env.str("SECRET_KEY", default="") or kept_secret_key(FORGE_DATA_DIR)
@@ -233,6 +239,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "accounts.middleware.SayTooMany",
 ]
 
 ROOT_URLCONF = "forge.urls"
@@ -260,7 +267,11 @@ TASKS = {"default": {"BACKEND": "jobs.engine.backend.JobsBackend"}}
 DATABASE_ROUTERS = ["jobs.engine.router.JobsRouter"]
 
 AUTH_USER_MODEL = "accounts.User"
-AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]
+AUTHENTICATION_BACKENDS = [
+    "accounts.passwords.LimitedBackend",
+    # Sessions of those who signed in before there was the other one name it.
+    "django.contrib.auth.backends.ModelBackend",
+]
 _VALIDATORS = "django.contrib.auth.password_validation"
 AUTH_PASSWORD_VALIDATORS: list[dict[str, Any]] = [
     {
@@ -309,7 +320,13 @@ SERVESTATIC_USE_FINDERS = True
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "formatters": {
+        "line": {
+            "()": "forge.logs.WithoutTokens",
+            "format": "{asctime} {levelname} {name}: {message}",
+            "style": "{",
+        }
+    },
     "filters": {"on_duty": {"()": "django.utils.log.RequireDebugFalse"}},
     "handlers": {
         "stderr": {"class": "logging.StreamHandler", "formatter": "line"},

@@ -14,8 +14,9 @@ class JobsConfig(AppConfig):
 
 
 def make_built_in_schedules(*, using: str, **_kwargs: Any) -> None:
-    """What Forge does each night; a person may change or disable it."""
+    """What Forge does by itself; a person may change or disable it."""
     from jobs.engine.schedules import built_in
 
     built_in("orphans", cron="41 3 * * *", task="repositories.storage.sweep_orphans", using=using)
     built_in("attachments", cron="51 3 * * *", task="jobs.sweeping.sweep_attachments", using=using)
+    built_in("sign-in", cron="17 * * * *", task="accounts.signing_in.sweep", using=using)

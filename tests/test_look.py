@@ -8,7 +8,10 @@ from django.conf import settings
 from django.template.loader import render_to_string
 
 PLACES = (settings.BASE_DIR / "templates", settings.BASE_DIR / "jobs")
-TEMPLATES = sorted(path for place in PLACES for path in place.rglob("*.html"))
+# Mails are no pages: no policy guards them, and their readers take styles from nowhere else.
+TEMPLATES = sorted(
+    path for place in PLACES for path in place.rglob("*.html") if path.parent.name != "mail"
+)
 STYLE = (settings.BASE_DIR / "static" / "forge.css").read_text()
 INLINE = re.compile(
     r"<style|\sstyle=|\son\w+=|javascript:|<script(?![^>]*\bsrc=)|\shx-on|\shx-vals=['\"]js", re.I

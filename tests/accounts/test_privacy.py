@@ -13,6 +13,8 @@ ASKS_ITSELF = {"start_import"}
 FOR_THIS_MACHINE = {"outbox", "outbox_mail", "outbox_html"}
 OPEN_TO_ALL = {
     "sign_in",
+    "sign_in_code",
+    "sign_in_link",
     "sign_out",
     "welcome",
     "healthz",

@@ -1,0 +1,43 @@
+"""E-mail addresses whose domain has letters beyond ASCII can be spelled in two ways: both are one."""
+
+import contextlib
+
+import idna
+
+# RFC 5321, 4.5.3.1.1, in octets.
+LONGEST_LOCAL_PART = 64
+# The column's.
+LONGEST = 254
+
+
+def plain(address: str) -> str:
+    """The address with its domain as DNS knows it: in ASCII and in small letters."""
+    local, at, domain = address.strip().rpartition("@")
+    with contextlib.suppress(idna.IDNAError):
+        domain = idna.encode(domain, uts46=True).decode()
+    return f"{local}{at}{domain.lower()}"
+
+
+def domain_of(address: str) -> str:
+    """The domain as DNS knows it."""
+    return plain(address).rpartition("@")[2]
+
+
+def spellings(address: str) -> list[str]:
+    """The address as it was given, then with its domain in ASCII, then with it in letters."""
+    ascii_only = plain(address)
+    local, at, domain = ascii_only.rpartition("@")
+    with contextlib.suppress(idna.IDNAError):
+        domain = idna.decode(domain)
+    return list(dict.fromkeys([address, ascii_only, f"{local}{at}{domain}"]))
+
+
+def is_deliverable(address: str) -> bool:
+    """Whether a mail server may take it: what a form's check of the letters leaves open."""
+    local, _at, domain = address.rpartition("@")
+    if len(local.encode()) > LONGEST_LOCAL_PART or len(plain(address)) > LONGEST:
+        return False
+    try:
+        return domain.startswith("[") or bool(idna.encode(domain, uts46=True))
+    except idna.IDNAError:
+        return False

@@ -1,0 +1,146 @@
+"""Signing in by a mailed link, or by the code beside it: one row, consumed once."""
+
+import enum
+import secrets
+import uuid
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Now
+from django.utils.crypto import salted_hmac
+
+from accounts.limits import sweep_allowances
+from accounts.models import SignInToken, User
+from accounts.sign_up import may_sign_up
+from accounts.tokens import hash_of, new_token
+
+VALID_FOR = timedelta(minutes=15)
+KEPT_FOR = timedelta(days=1)
+"""After its end a link is still told apart from one that never was."""
+
+
+class Over(Exception):
+    """The link or code was used, expired, was tried too often, or its person may not sign in."""
+
+
+class WrongCode(Exception):
+    """That was not the code; it can be tried `left` times more."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__(f"wrong code, {left} left")
+        self.left = left
+
+
+class State(enum.Enum):
+    OPEN = "open"
+    USED = "used"
+    EXPIRED = "expired"
+    UNKNOWN = "unknown"
+
+
+def new_row(address: str, *, leads_to: str) -> tuple[SignInToken, str, str]:
+    """(row, token, code); the only place where token and code are known."""
+    token, code = new_token(), f"{secrets.randbelow(1_000_000):06}"
+    pk = uuid.uuid4()
+    row = SignInToken.objects.create(
+        pk=pk,
+        token_hash=hash_of(token),
+        code_hash=_hash_of_code(pk, code),
+        address=address,
+        leads_to=leads_to,
+        expires_at=Now() + VALID_FOR,
+    )
+    return row, token, code
+
+
+def found(token: str) -> tuple[State, SignInToken | None]:
+    """What has become of a link; the row where it is open."""
+    rows = SignInToken.objects.filter(token_hash=hash_of(token))
+    row = rows.first()
+    if row is None:
+        return State.UNKNOWN, None
+    if row.used_at or row.codes_tried >= SignInToken.MOST_CODES:
+        return State.USED, None
+    if not rows.open().exists():
+        return State.EXPIRED, None
+    return State.OPEN, row
+
+
+def person_of(row: SignInToken) -> User | None:
+    """Whom the row signs in: who has the address now; None for somebody new. Raises Over."""
+    person = User.objects.at(row.address)
+    if not (person.is_active if person else may_sign_up(row.address)):
+        raise Over
+    return person
+
+
+def sign_in_by(row: SignInToken) -> User:
+    """Consume the row; returns the person who signs in by it. Raises Over."""
+    with transaction.atomic():
+        _consume(row)
+        person = person_of(row)
+        if person is None:
+            raise Over
+    return person
+
+
+def join_by(row: SignInToken, person: User) -> User:
+    """Consume the row and save the new person, both or neither; raises Over.
+
+    Raises IntegrityError when the handle or the address was taken meanwhile.
+    """
+    with transaction.atomic():
+        _consume(row)
+        person.save()
+    return person
+
+
+def try_code(row_id: uuid.UUID, code: str) -> SignInToken:
+    """The open row, if this is its code; raises WrongCode or Over.
+
+    The try is counted before it is judged, so that many at once are not more than were allowed.
+    """
+    mine = SignInToken.objects.filter(pk=row_id)
+    if mine.open().update(codes_tried=F("codes_tried") + 1) != 1:
+        raise Over
+    row = mine.get()
+    if secrets.compare_digest(row.code_hash, _hash_of_code(row_id, code)):
+        mine.update(codes_tried=F("codes_tried") - 1)
+        return row
+    left = SignInToken.MOST_CODES - row.codes_tried
+    if left <= 0:
+        raise Over
+    raise WrongCode(left)
+
+
+def link_for(row: SignInToken) -> str:
+    """The token of a new link in place of the row, for somebody new who typed its code.
+
+    Raises Over.
+    """
+    with transaction.atomic():
+        _consume(row)
+        return new_row(row.address, leads_to=row.leads_to)[1]
+
+
+def sweep() -> dict[str, int]:
+    """Remove rows that say nothing any more; to be called by a schedule."""
+    old = SignInToken.objects.filter(expires_at__lt=Now() - KEPT_FOR)
+    return {"tokens": old.delete()[0], "allowances": sweep_allowances()}
+
+
+def _consume(row: SignInToken) -> None:
+    """End this row and the address's other open ones, in a transaction; raises Over."""
+    rows = SignInToken.objects.to(row.address).open()
+    # All lock in the same order, so that two links of one address used at once do not deadlock.
+    list(rows.select_for_update().order_by("pk").values_list("pk"))
+    if rows.filter(pk=row.pk).update(used_at=Now()) != 1:
+        raise Over
+    rows.update(used_at=Now())
+
+
+def _hash_of_code(row_id: uuid.UUID, code: str) -> str:
+    """Keyed, because a million codes are soon tried; the row's id makes equal codes differ."""
+    value = f"{row_id}:{code}"
+    return salted_hmac("accounts.signing_in", value, algorithm="sha256").hexdigest()

@@ -1,0 +1,108 @@
+"""Limits are counted in the database and exact."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+from django.db import connections
+from django.db.models import F
+
+from accounts.limits import NO_WAIT, Limit, TooMany, demand, give_back, sweep_allowances, take
+from accounts.models import Allowance
+
+THREE = Limit("three", 3, timedelta(hours=3))
+
+
+def age(by: timedelta) -> None:
+    Allowance.objects.update(used_until=F("used_until") - by)
+
+
+@pytest.mark.django_db
+def test_a_limit_lets_so_many_through_and_says_how_long_to_wait() -> None:
+    assert [take(THREE, "ada") for _use in range(3)] == [NO_WAIT] * 3
+
+    wait = take(THREE, "ada")
+    assert timedelta(minutes=59) < wait <= timedelta(hours=1)
+    with pytest.raises(TooMany) as refused:
+        demand(THREE, "ada")
+    assert timedelta(minutes=59) < refused.value.wait <= timedelta(hours=1)
+
+
+@pytest.mark.django_db
+def test_what_was_refused_is_not_counted() -> None:
+    for _use in range(9):
+        take(THREE, "ada")
+
+    age(timedelta(hours=1))
+    assert take(THREE, "ada") == NO_WAIT
+    assert take(THREE, "ada") > NO_WAIT
+
+
+@pytest.mark.django_db
+def test_time_gives_one_use_after_the_other_back_and_no_more_than_there_were() -> None:
+    for _use in range(3):
+        take(THREE, "ada")
+
+    age(timedelta(days=9))
+
+    assert [bool(take(THREE, "ada")) for _use in range(4)] == [False, False, False, True]
+
+
+@pytest.mark.django_db
+def test_everybody_and_every_limit_has_an_allowance_of_its_own() -> None:
+    other = Limit("other", 3, timedelta(hours=3))
+    for _use in range(3):
+        take(THREE, "ada")
+
+    assert take(THREE, "babbage") == take(other, "ada") == NO_WAIT
+
+
+@pytest.mark.django_db
+def test_a_use_can_be_handed_back() -> None:
+    for _use in range(3):
+        take(THREE, "ada")
+
+    give_back(THREE, "ada")
+
+    assert take(THREE, "ada") == NO_WAIT
+    assert take(THREE, "ada") > NO_WAIT
+
+
+@pytest.mark.django_db
+def test_the_table_names_nobody() -> None:
+    take(THREE, "ada@example.org")
+
+    assert "ada" not in str(Allowance.objects.values().get())
+
+
+@pytest.mark.django_db
+def test_a_sweep_removes_what_means_nothing_any_more() -> None:
+    take(THREE, "ada")
+    age(timedelta(hours=2))
+    take(THREE, "babbage")
+
+    assert sweep_allowances() == 1
+    assert [bool(take(THREE, "babbage")) for _use in range(3)] == [False, False, True]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_at_once_as_many_come_through_as_are_allowed() -> None:
+    together = threading.Barrier(8)
+    waits: list[timedelta] = []
+
+    def use() -> None:
+        try:
+            together.wait()
+            for _use in range(3):
+                waits.append(take(THREE, "ada"))
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=use) for _number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(waits) == 24
+    assert waits.count(NO_WAIT) == 3
