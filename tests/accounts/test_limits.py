@@ -1,14 +1,13 @@
 """Limits are counted in the database and exact."""
 
-import threading
 from datetime import timedelta
 
 import pytest
-from django.db import connections
 from django.db.models import F
 
 from accounts.limits import NO_WAIT, Limit, TooMany, demand, give_back, sweep_allowances, take
 from accounts.models import Allowance
+from tests.accounts.at_once import at_once
 
 THREE = Limit("three", 3, timedelta(hours=3))
 
@@ -87,22 +86,8 @@ def test_a_sweep_removes_what_means_nothing_any_more() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_of_many_at_once_as_many_come_through_as_are_allowed() -> None:
-    together = threading.Barrier(8)
-    waits: list[timedelta] = []
-
-    def use() -> None:
-        try:
-            together.wait()
-            for _use in range(3):
-                waits.append(take(THREE, "ada"))
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=use) for _number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    answers = at_once(*[lambda: [take(THREE, "ada") for _use in range(3)]] * 8)
+    waits = [wait for answer in answers for wait in answer]
 
     assert len(waits) == 24
     assert waits.count(NO_WAIT) == 3

@@ -1,20 +1,18 @@
 """Signing in by a mailed link, or by its code."""
 
 import re
-import threading
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.signals import user_logged_out
 from django.core.mail import EmailMultiAlternatives
-from django.db import connections
 from django.db.models import F
 from django.test import Client
 
 from accounts.models import SignInToken, User
 from accounts.signing_in import VALID_FOR, sweep
+from tests.accounts.at_once import at_once
 from tests.accounts.mails import Mailed, ask, forget_limits, mailed, who
 
 Outbox = list[EmailMultiAlternatives]
@@ -30,26 +28,6 @@ def ada(db: None) -> User:
 
 def expire(by: timedelta = VALID_FOR) -> None:
     SignInToken.objects.update(expires_at=F("expires_at") - by)
-
-
-def at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """What the calls return, made in as many threads that start together."""
-    together = threading.Barrier(len(calls))
-    answers: list[Any] = []
-
-    def run(call: Callable[[], Any]) -> None:
-        together.wait()
-        try:
-            answers.append(call())
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return answers
 
 
 # The mail.

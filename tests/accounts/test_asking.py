@@ -1,0 +1,236 @@
+"""Asking for a sign-in mail tells nobody who has an account, and is limited."""
+
+import re
+import statistics
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.sessions.models import Session
+from django.core.mail import EmailMultiAlternatives
+from django.core.mail.backends.base import BaseEmailBackend
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from accounts.models import Allowance, SignInToken, User
+from accounts.sign_in_views import ASKED_FROM_NETWORK, CODES_FOR_ADDRESS, CODES_FROM_NETWORK
+from tests.accounts.mails import ask, forget_limits, mailed, who
+
+Outbox = list[EmailMultiAlternatives]
+
+pytestmark = pytest.mark.django_db
+KNOWN, UNKNOWN, LEFT = "ada@example.org", "eve@example.org", "left@example.org"
+
+
+@pytest.fixture(autouse=True)
+def ada(db: None) -> User:
+    User.objects.create_user(email=LEFT, handle="left", is_active=False)
+    return User.objects.create_user(email=KNOWN, handle="ada")
+
+
+class QueueingMailer(BaseEmailBackend):
+    """Writes a row in the caller's transaction, as a queue of mails does."""
+
+    joins_transaction = True
+
+    def send_messages(self, email_messages: Any) -> int:
+        for message in email_messages:
+            data = message.message().as_string()
+            key = message.message()["Message-ID"][:40]
+            Session.objects.create(pk=key, session_data=data, expire_date=timezone.now())
+        return len(email_messages)
+
+
+@pytest.fixture
+def queueing(settings: Any) -> None:
+    backend = {"BACKEND": f"{__name__}.QueueingMailer"}
+    settings.MAILERS = {"default": backend, "urgent": backend}
+
+
+def told(client: Client, address: str) -> tuple[Any, ...]:
+    """All that the asker can see, less what is random or repeats the address."""
+    answer = ask(client, address)
+    page = client.get("/sign-in/code")
+    wrong = client.post("/sign-in/code", {"code": "000000"})
+    cookies = sorted((name, len(morsel.value)) for name, morsel in answer.cookies.items())
+    texts = [
+        re.sub(r'(csrfmiddlewaretoken" value|nonce)="[\w-]+', "", shown.text).replace(address, "…")
+        for shown in (page, wrong)
+    ]
+    return answer.status_code, answer["Location"], sorted(answer.headers), cookies, texts
+
+
+def test_every_address_gets_the_same_answer(mailoutbox: Outbox) -> None:
+    seen = [told(Client(), address) for address in (KNOWN, "eva@example.org", "out@example.org")]
+
+    assert seen[0] == seen[1] == seen[2]
+    assert [mail.to for mail in mailoutbox] == [[KNOWN]]
+
+
+def test_who_was_shut_out_gets_no_mail(client: Client, mailoutbox: Outbox) -> None:
+    ask(client, LEFT)
+
+    assert mailoutbox == []
+    assert client.get("/sign-in/code").status_code == 200
+
+
+@pytest.mark.parametrize("address", [KNOWN, UNKNOWN])
+def test_wrong_codes_are_answered_alike(client: Client, address: str) -> None:
+    ask(client, address)
+
+    answers = [client.post("/sign-in/code", {"code": "000000"}).status_code for _time in range(6)]
+
+    assert answers == [200] * 4 + [410] * 2
+
+
+def statements(queries: Any) -> list[str]:
+    """What was asked of which table; savepoints aside, which are words to no disk."""
+    found = (re.match(r'(\w+) .*?"(\w+)"', query["sql"]) for query in queries)
+    return [" ".join(match.groups()) for match in found if match and "SAVEPOINT" not in match[0]]
+
+
+def test_a_mail_and_no_mail_cost_the_same_statements(queueing: None) -> None:
+    costs = []
+    for address in (KNOWN, UNKNOWN, LEFT):
+        forget_limits()
+        with CaptureQueriesContext(connection) as queries:
+            ask(Client(), address)
+        costs.append(statements(queries))
+
+    assert costs[0] == costs[1] == costs[2]
+    assert "INSERT django_session" in costs[0]
+    assert Session.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_mail_and_no_mail_take_the_same_time(queueing: None, client: Client) -> None:
+    seconds: dict[str, list[float]] = {KNOWN: [], UNKNOWN: []}
+    for _time in range(100):
+        for address, taken in seconds.items():
+            forget_limits()
+            began = time.perf_counter()
+            ask(client, address)
+            taken.append(time.perf_counter() - began)
+
+    known, unknown = (statistics.median(taken) for taken in seconds.values())
+    assert 0.85 < known / unknown < 1.18, (known, unknown)
+
+
+@pytest.mark.parametrize(("sign_up", "mails"), [("closed", 0), ("open", 1)])
+def test_a_thousand_questions_for_an_unknown_address_are_limited(
+    client: Client, mailoutbox: Outbox, settings: Any, sign_up: str, mails: int
+) -> None:
+    settings.FORGE_SIGN_UP = sign_up
+    answers: dict[str, list[int]] = {KNOWN: [], UNKNOWN: []}
+    for address, times in ((KNOWN, 100), (UNKNOWN, 1000)):
+        forget_limits()
+        for _time in range(times):
+            # A stranger each time: a new client would make all middleware anew.
+            client.cookies.clear()
+            answers[address].append(ask(client, address).status_code)
+
+    allowed = ASKED_FROM_NETWORK.count
+    assert answers[UNKNOWN] == [302] * allowed + [429] * (1000 - allowed)
+    assert answers[UNKNOWN][:100] == answers[KNOWN]
+    assert sum(mail.to == [UNKNOWN] for mail in mailoutbox) == mails
+    assert sum(mail.to == [KNOWN] for mail in mailoutbox) == 1
+
+
+def test_many_networks_cannot_flood_a_mailbox(client: Client, mailoutbox: Outbox) -> None:
+    for number in range(100):
+        client.cookies.clear()
+        answer = client.post("/sign-in", {"email": KNOWN}, REMOTE_ADDR=f"192.0.2.{number}")
+        assert (answer.status_code, answer["Location"]) == (302, "/sign-in/code")
+
+    assert len(mailoutbox) == 1
+
+
+def test_another_mail_goes_out_after_a_minute_and_the_first_one_still_works(
+    client: Client, mailoutbox: Outbox
+) -> None:
+    ask(client, KNOWN)
+    Allowance.objects.update(used_until=timezone.now())
+    ask(client, KNOWN.upper())
+
+    assert len(mailoutbox) == 2
+
+
+def test_who_asks_twice_goes_on_with_the_mail_that_is_under_way(
+    client: Client, mailoutbox: Outbox
+) -> None:
+    forget_limits()
+    mail = mailed(client, mailoutbox, KNOWN)
+
+    ask(client, KNOWN.upper())
+
+    assert len(mailoutbox) == 1
+    assert client.post("/sign-in/code", {"code": mail.code})["Location"] == "/"
+
+
+def test_too_many_questions_are_a_page_that_says_for_how_long(client: Client) -> None:
+    for number in range(ASKED_FROM_NETWORK.count):
+        assert ask(client, f"p{number}@example.org").status_code == 302
+
+    page = ask(client, UNKNOWN)
+
+    assert page.status_code == 429
+    assert 0 < int(page["Retry-After"]) <= 60
+    assert "Forge now waits a minute" in page.text
+    other = client.post("/sign-in", {"email": UNKNOWN}, REMOTE_ADDR="192.0.2.9")
+    assert other.status_code == 302
+
+
+def test_addresses_of_one_ipv6_network_share_a_limit(client: Client) -> None:
+    answers = [
+        client.post("/sign-in", {"email": UNKNOWN}, REMOTE_ADDR=f"2001:db8::{number:x}")
+        for number in range(ASKED_FROM_NETWORK.count + 1)
+    ]
+
+    assert [answer.status_code for answer in answers[-2:]] == [302, 429]
+
+
+def tries(address: str, network: str) -> list[int]:
+    """The answers to five wrong codes after a new question in a new browser."""
+    browser = Client(REMOTE_ADDR=network)
+    ask(browser, address)
+    post = {"path": "/sign-in/code", "data": {"code": "000000"}}
+    return [browser.post(**post).status_code for _time in range(5)]  # type: ignore[arg-type]
+
+
+def test_codes_are_limited_by_network() -> None:
+    rounds = CODES_FROM_NETWORK.count // 5
+    for number in range(rounds):
+        assert tries(f"p{number}@example.org", "192.0.2.1") == [200] * 4 + [410]
+
+    assert tries("p99@example.org", "192.0.2.1") == [429] * 5
+    assert tries("p99@example.org", "192.0.2.2") == [200] * 4 + [410]
+
+
+@pytest.mark.parametrize("address", [KNOWN, UNKNOWN])
+def test_codes_are_limited_by_address(address: str) -> None:
+    rounds = CODES_FOR_ADDRESS.count // 5
+    for number in range(rounds):
+        assert tries(address, f"192.0.2.{number}") == [200] * 4 + [410]
+
+    assert tries(address.upper(), "192.0.2.99") == [429] * 5
+
+
+def test_right_codes_use_no_limit_up(client: Client, mailoutbox: Outbox) -> None:
+    mail = mailed(client, mailoutbox, KNOWN)
+    before = set(Allowance.objects.values_list("key", flat=True))
+
+    client.post("/sign-in/code", {"code": mail.code})
+
+    ahead = Allowance.objects.filter(used_until__gt=timezone.now() + timedelta(seconds=1))
+    assert set(ahead.values_list("key", flat=True)) == before
+
+
+def test_a_swept_row_is_over(client: Client, mailoutbox: Outbox) -> None:
+    mail = mailed(client, mailoutbox, KNOWN)
+    SignInToken.objects.all().delete()
+
+    assert client.post("/sign-in/code", {"code": mail.code}).status_code == 410
+    assert who(client) is None
