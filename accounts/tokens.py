@@ -18,7 +18,7 @@ def hash_of(token: str) -> str:
 
 def hide_token(request: HttpRequest, token: str) -> None:
     """Take the token out of the request's address, which logs and error mails repeat."""
-    path = f"{request.path.removesuffix(token)}…"
+    path = f"{request.path.removesuffix(token)}***"
     request.path = request.path_info = request.META["PATH_INFO"] = path
     if request.resolver_match:
         request.resolver_match.kwargs = {}

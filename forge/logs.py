@@ -10,4 +10,4 @@ class WithoutTokens(logging.Formatter):
     """Addresses of one-time links lose what opens them, wherever in a message or traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return TOKEN.sub(r"\1…", super().format(record))
+        return TOKEN.sub(r"\1***", super().format(record))
