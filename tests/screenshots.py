@@ -19,6 +19,7 @@ from tests.forge_process import ROOT, ForgeProcess, Person, run
 from tests.furnished import furnish, thirty_thousand
 from tests.githttp import GitServer
 from tests.waiting import wait_for
+from tests.sign_in_mails import Mailed, printed_for, text_of
 
 FOLDER = ROOT / "screenshots"
 README_PICTURE = ROOT / "docs" / "progress.png"
@@ -45,17 +46,25 @@ def served() -> Iterator[tuple[ForgeProcess, GitServer]]:
         repositories.mkdir()
         with closing(GitServer(repositories)) as server:
             allowed = "127.0.0.1/32"
-            forge = ForgeProcess(Path(folder) / "forge", FORGE_IMPORT_ALLOWED_NETWORKS=allowed)
+            forge = ForgeProcess(
+                Path(folder) / "forge", FORGE_IMPORT_ALLOWED_NETWORKS=allowed, FORGE_SIGN_UP="open"
+            )
             with closing(forge):
                 yield forge.ready(), server
 
 
 def take_all(browser: Browser, forge: ForgeProcess, server: GitServer) -> None:
     link = forge.welcome_link
-    shown = {"welcome": urlsplit(link).path, "sign-in": "/sign-in", "stranger": "/no/such/page"}
+    shown = {
+        "welcome": urlsplit(link).path,
+        "sign-in": "/sign-in",
+        "sign-in-password": "/sign-in",
+        "stranger": "/no/such/page",
+    }
     take(browser, forge, None, shown)
     with closing(Person(forge).begin(link)) as person:
         take(browser, forge, person, {"home-empty": "/", "jobs-empty": "/jobs"})
+        take_sign_in(browser, forge)
         paths = furnish(forge, person, server)
         shown = {"home": "/", "import": "/import", "import-wrong": "/import", "jobs": "/jobs"}
         shown |= {"404": "/no/such/page", **paths}
@@ -106,6 +115,29 @@ def _mails(forge: ForgeProcess) -> list[tuple[object, ...]]:
 
 def _mails_over(forge: ForgeProcess) -> int:
     return sum(row[2] in ("completed", "failed") for row in _mails(forge))
+def take_sign_in(browser: Browser, forge: ForgeProcess) -> None:
+    """The way of a mail, for somebody who has an account and for somebody new; and its ends."""
+    links = {}
+    for name, address in (("sign-in-link", "ada@example.org"), ("sign-up", "grace@example.org")):
+        stranger = asked(forge, address)
+        mail = printed_for(address, by=forge)
+        links[name] = Mailed.in_text(text_of(mail)).path
+        take(browser, forge, stranger, {"sign-in-code": "/sign-in/code"})
+        take(browser, forge, None, {f"{name}-mail": text_of(mail, "html")})
+        stranger.close()
+    take(browser, forge, None, links | {"sign-in-unknown": "/sign-in/nonsense"})
+    stranger = asked(forge, "x@example.org")
+    for number in range(60):
+        stranger.send("/sign-in", email=f"p{number}@example.org")
+    take(browser, forge, None, {"429": "/sign-in"})
+    stranger.close()
+
+
+def asked(forge: ForgeProcess, address: str) -> Person:
+    stranger = Person(forge)
+    stranger.open("/sign-in")
+    stranger.send("/sign-in", email=address)
+    return stranger
 
 
 def take(
@@ -116,7 +148,16 @@ def take(
         for size, width in SIZES.items():
             page = opened(browser, person, theme=theme, width=width)
             for name, path in shown.items():
-                page.goto(forge.address + path)
+                if "<" in path:
+                    page.set_content(path)
+                else:
+                    page.goto(forge.address + path)
+                if name == "429":
+                    page.get_by_label("E-mail address").first.fill("x@example.org")
+                    page.get_by_role("button", name="Mail me").click()
+                    expect(page.locator(".code")).to_have_text("429")
+                if name == "sign-in-password":
+                    page.get_by_text("Sign in with a password").click()
                 if name == "import-wrong":
                     page.get_by_label("Clone URL").fill("git@example.org:ada/engine.git")
                     page.get_by_role("button", name="Import").click()

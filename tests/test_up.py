@@ -296,6 +296,10 @@ def test_a_taken_port_is_said_in_one_sentence(tmp_path: Path) -> None:
         ("FORGE_IMPORT_ALLOWED_NETWORKS", "nonsense", "must be a list of networks"),
         ("FORGE_TRUSTED_PROXIES", "nonsense", "must be a list of networks"),
         ("FORGE_TRUSTED_PROXIES", "*", "must be a list of networks"),
+        ("FORGE_SIGN_UP", "ajar", "must be closed, open or domains, not 'ajar'"),
+        ("FORGE_SIGN_UP", "domains", "FORGE_SIGN_UP=domains and a list in FORGE_SIGN_UP_DOMAINS"),
+        ("FORGE_SIGN_UP_DOMAINS", "example.org", "FORGE_SIGN_UP=domains and a list in"),
+        ("FORGE_SIGN_UP_DOMAINS", "*.example.org", "must be a list of domains"),
         ("DEBUG", "maybe", "must be on or off, not 'maybe'"),
     ],
 )

@@ -1,36 +1,12 @@
-"""What a person does with a sign-in mail: ask for it, find link and code in it."""
+"""What a person does with a sign-in mail, without a browser."""
 
-import re
-from dataclasses import dataclass
 from typing import Any
 
 from django.core.mail import EmailMultiAlternatives
 from django.test import Client
 
 from accounts.models import Allowance
-
-LINK = re.compile(r"https?://[^\s/]+(/sign-in/[\w-]+)")
-CODE = re.compile(r"\b(\d{3}) (\d{3})\b")
-
-
-@dataclass(frozen=True)
-class Mailed:
-    path: str
-    code: str
-
-    @classmethod
-    def by(cls, mail: Any) -> "Mailed":
-        link, code = LINK.search(mail.body), CODE.search(mail.body)
-        assert link and code, mail.body
-        return cls(link[1], code[1] + code[2])
-
-    @property
-    def token(self) -> str:
-        return self.path.rpartition("/")[2]
-
-    @property
-    def wrong_code(self) -> str:
-        return f"{(int(self.code) + 1) % 1_000_000:06}"
+from tests.sign_in_mails import Mailed
 
 
 def ask(client: Client, address: str, **fields: str) -> Any:

@@ -16,7 +16,8 @@ from django.utils.log import AdminEmailHandler
 from accounts.models import Allowance, SetupToken, SignInToken, User
 from accounts.setup import setup_link
 from forge.logs import WithoutTokens
-from tests.accounts.mails import Mailed, mailed
+from tests.accounts.mails import mailed
+from tests.sign_in_mails import Mailed
 
 Outbox = list[EmailMultiAlternatives]
 

@@ -7,13 +7,19 @@ from typing import Any
 import pytest
 from django.contrib.auth.signals import user_logged_out
 from django.core.mail import EmailMultiAlternatives
+from django.db import connection
 from django.db.models import F
+from django.db.models.functions import Now
 from django.test import Client
 
 from accounts.models import SignInToken, User
 from accounts.signing_in import VALID_FOR, sweep
+from jobs.apps import make_built_in_schedules
+from jobs.engine.models import Schedule, TaskJob
+from jobs.engine.testing import run_pending
 from tests.accounts.at_once import at_once
-from tests.accounts.mails import Mailed, ask, forget_limits, mailed, who
+from tests.accounts.mails import ask, forget_limits, mailed, who
+from tests.sign_in_mails import Mailed
 
 Outbox = list[EmailMultiAlternatives]
 
@@ -464,3 +470,18 @@ def test_what_is_old_is_swept(client: Client, ada: User, mailoutbox: Outbox) -> 
     forget_limits()
     assert sweep() == {"tokens": 1, "allowances": 0}
     assert client.get(mail.path).status_code == 404
+
+
+@pytest.mark.django_db(transaction=True)
+def test_sweeping_is_a_schedule_that_runs(client: Client, ada: User) -> None:
+    make_built_in_schedules(using=connection.alias)
+    ask(client, ADDRESS)
+    expire(timedelta(days=2))
+    due = Schedule.objects.filter(name="sign-in")
+    assert due.update(next_at=Now() - timedelta(seconds=1)) == 1
+
+    (task,) = Schedule.objects.tick()
+    run_pending(TaskJob)
+
+    task.refresh_from_db()
+    assert (task.status, task.result) == ("completed", {"tokens": 1, "allowances": 0})
