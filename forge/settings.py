@@ -1,7 +1,5 @@
 """Settings of Forge, read from the environment. The table of names is in README.md."""
 
-import ipaddress
-import math
 import os
 import secrets
 from pathlib import Path
@@ -14,7 +12,7 @@ from django.utils.csp import CSP
 from django.utils.translation import gettext_lazy as _
 
 from forge import mailers
-from forge.variables import choice, domains, switch
+from forge.variables import choice, domains, networks, number, switch
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
@@ -135,32 +133,6 @@ def engine_settings() -> dict[str, Any]:
     if os.environ.get("JOBS_DATABASE_URL"):
         given["DATABASE"] = "jobs"
     return given
-
-
-def number(name: str, text: str, convert: type) -> Any:
-    """`text` as a number of that type; no NaN and no infinity."""
-    try:
-        value = convert(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        whole = "a whole number" if convert is int else "a number"
-        raise ImproperlyConfigured(f"{name} must be {whole}, not {text!r}.")
-    return value
-
-
-def networks(name: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-    """A comma-separated list of networks, as in `10.0.0.0/8,fd00::/8`."""
-    try:
-        return [
-            ipaddress.ip_network(part.strip())
-            for part in env.list(name, default=[])
-            if part.strip()
-        ]
-    except ValueError as error:
-        raise ImproperlyConfigured(
-            f"{name} must be a list of networks, as in 10.0.0.0/8,fd00::/8: {error}."
-        ) from error
 
 
 def public_address(url: str) -> tuple[str, str]:

@@ -1,8 +1,11 @@
 """Words that the environment may hold, read strictly: what makes no sense is said, not guessed."""
 
+import ipaddress
+import math
 import os
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import idna
 from django.core.exceptions import ImproperlyConfigured
@@ -29,6 +32,32 @@ def choice(name: str, words: Sequence[str]) -> str:
         known = f"{', '.join(words[:-1])} or {words[-1]}"
         raise ImproperlyConfigured(f"{name} must be {known}, not {text!r}.")
     return text or words[0]
+
+
+def number(name: str, text: str, convert: type) -> Any:
+    """`text` as a number of that type; no NaN and no infinity."""
+    try:
+        value = convert(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        whole = "a whole number" if convert is int else "a number"
+        raise ImproperlyConfigured(f"{name} must be {whole}, not {text!r}.")
+    return value
+
+
+def networks(name: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    """A comma-separated list of networks, as in `10.0.0.0/8,fd00::/8`."""
+    try:
+        return [
+            ipaddress.ip_network(part.strip())
+            for part in os.environ.get(name, "").split(",")
+            if part.strip()
+        ]
+    except ValueError as error:
+        raise ImproperlyConfigured(
+            f"{name} must be a list of networks, as in 10.0.0.0/8,fd00::/8: {error}."
+        ) from error
 
 
 def domains(name: str) -> frozenset[str]:
