@@ -38,6 +38,9 @@ class QueuedEmailBackend(BaseEmailBackend):
     `fail_silently` is about the database and the disk, as it is about the network elsewhere.
     """
 
+    joins_transaction = True
+    """A savepoint that is rolled back takes the mail with it, so sign-in can pretend to send one."""
+
     def __init__(
         self,
         fail_silently: bool = False,

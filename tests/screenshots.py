@@ -18,8 +18,8 @@ from tests import chromium
 from tests.forge_process import ROOT, ForgeProcess, Person, run
 from tests.furnished import furnish, thirty_thousand
 from tests.githttp import GitServer
+from tests.sign_in_mails import Mailed, newest_to, text_of
 from tests.waiting import wait_for
-from tests.sign_in_mails import Mailed, printed_for, text_of
 
 FOLDER = ROOT / "screenshots"
 README_PICTURE = ROOT / "docs" / "progress.png"
@@ -115,12 +115,14 @@ def _mails(forge: ForgeProcess) -> list[tuple[object, ...]]:
 
 def _mails_over(forge: ForgeProcess) -> int:
     return sum(row[2] in ("completed", "failed") for row in _mails(forge))
+
+
 def take_sign_in(browser: Browser, forge: ForgeProcess) -> None:
     """The way of a mail, for somebody who has an account and for somebody new; and its ends."""
     links = {}
     for name, address in (("sign-in-link", "ada@example.org"), ("sign-up", "grace@example.org")):
         stranger = asked(forge, address)
-        mail = printed_for(address, by=forge)
+        mail = newest_to(address, of=forge)
         links[name] = Mailed.in_text(text_of(mail)).path
         take(browser, forge, stranger, {"sign-in-code": "/sign-in/code"})
         take(browser, forge, None, {f"{name}-mail": text_of(mail, "html")})

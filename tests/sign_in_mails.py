@@ -2,12 +2,14 @@
 
 import re
 from dataclasses import dataclass
-from email import message_from_string
+from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
+from pathlib import Path
 from typing import Any
 
 from tests.forge_process import ForgeProcess
+from tests.waiting import wait_for
 
 LINK = re.compile(r"https?://[^\s/]+(/sign-in/[\w-]+)")
 CODE = re.compile(r"\b(\d{3}) (\d{3})\b")
@@ -37,13 +39,16 @@ class Mailed:
         return f"{(int(self.code) + 1) % 1_000_000:06}"
 
 
-def printed_for(address: str, *, by: ForgeProcess) -> EmailMessage:
-    """The newest mail to the address, as Forge prints it where no mail server is set up."""
-    by.says(rf"\nTo: {re.escape(address)}\n[^\0]*?\n-{{70,}}\n")
-    printed = by.output.rpartition(f"\nTo: {address}\n")
-    head = printed[0].rpartition("\nContent-Type: multipart")
-    text = "".join(head[1:] + printed[1:]).lstrip().partition(f"\n{'-' * 70}")[0]
-    return message_from_string(text, policy=default)
+def newest_to(address: str, *, of: ForgeProcess) -> EmailMessage:
+    """The newest mail to the address, as Forge keeps it where no mail server is set up."""
+    mail: EmailMessage = wait_for(lambda: _kept(address, of.data_dir / "outbox"))
+    return mail
+
+
+def _kept(address: str, folder: Path) -> EmailMessage | None:
+    paths = sorted(folder.glob("*.eml"), key=lambda path: path.stat().st_mtime, reverse=True)
+    mails = (message_from_bytes(path.read_bytes(), policy=default) for path in paths)
+    return next((mail for mail in mails if mail["To"] == address), None)
 
 
 def text_of(mail: EmailMessage, kind: str = "plain") -> str:

@@ -1,6 +1,7 @@
 """Signing in by mail in a real browser, in front of a real Forge."""
 
 import re
+import time
 from collections.abc import Callable
 
 import pytest
@@ -15,8 +16,10 @@ from tests.forge_process import (
     on_both_databases,
     start_forge,
 )
-from tests.sign_in_mails import Mailed, printed_for, text_of
+from tests.postmark import Postmark
+from tests.sign_in_mails import Mailed, newest_to, text_of
 from tests.test_browser import Visitor, browser, fits, visit
+from tests.waiting import wait_for
 
 __all__ = ["administrator", "browser", "on_both_databases", "start_forge", "visit"]
 
@@ -45,7 +48,7 @@ def test_a_person_signs_in_by_a_mailed_link_on_another_device(
     fits(here)
     ask(here, "ada@example.org")
     fits(here)
-    link = forge.address + Mailed.in_text(text_of(printed_for("ada@example.org", by=forge))).path
+    link = forge.address + Mailed.in_text(text_of(newest_to("ada@example.org", of=forge))).path
     there.goto(link)
     fits(there)
     there.get_by_role("button", name="Sign in").click()
@@ -55,7 +58,7 @@ def test_a_person_signs_in_by_a_mailed_link_on_another_device(
     here.goto(f"{forge.address}/jobs")
     expect(here).to_have_url(re.compile("/sign-in"))
     assert requests.get(link, timeout=20).status_code == 410
-    assert link.rpartition("/")[2] not in forge.output.rpartition("-" * 70)[2]
+    assert forge.output.count(link.rpartition("/")[2]) == 1, "printed in the mail, logged nowhere"
 
 
 @both
@@ -68,7 +71,7 @@ def test_somebody_new_types_the_code_and_chooses_a_handle(
 
     page.goto(f"{forge.address}/import")
     ask(page, "grace@example.org")
-    code = Mailed.in_text(text_of(printed_for("grace@example.org", by=forge))).code
+    code = Mailed.in_text(text_of(newest_to("grace@example.org", of=forge))).code
     page.get_by_label("Code").fill(f"{code[:3]} {code[3:]}")
     page.get_by_role("button", name="Sign in").click()
     page.get_by_label("Handle").fill("ada")
@@ -114,4 +117,33 @@ def test_a_visitor_is_known_by_what_a_trusted_proxy_says(
     assert stranger.send("/sign-in", email="ada@example.org").url.endswith("/sign-in/code")
     stranger.close()
 
-    assert f"({told})" in text_of(printed_for("ada@example.org", by=forge))
+    assert f"({told})" in text_of(newest_to("ada@example.org", of=forge))
+
+
+@both
+def test_the_page_waits_for_no_provider_and_the_mail_leaves_no_link_behind(
+    start_forge: Start, postmark: Postmark
+) -> None:
+    postmark.seconds = 3
+    forge = start_forge(FORGE_SIGN_UP="open", **postmark.environment).ready()
+    stranger = Person(forge)
+    stranger.open("/sign-in")
+    addresses = [f"p{number}@example.org" for number in range(5)]
+    seconds = []
+    for address in addresses:
+        began = time.monotonic()
+        answer = stranger.send("/sign-in", email=address)
+        seconds.append(time.monotonic() - began)
+        assert answer.url.endswith("/sign-in/code")
+    stranger.close()
+
+    # Both the form and the page it leads to; what other programs took of the machine is not ours.
+    assert min(seconds) < 0.1, seconds
+    states = "SELECT status FROM jobs_emailjob"
+    wait_for(lambda: forge.rows(states) == [("completed",)] * 5)
+    assert sorted(mail["To"] for mail in postmark.mails) == addresses
+    kept = str(forge.rows("SELECT * FROM jobs_emailjob"))
+    for mail in postmark.mails:
+        found = Mailed.in_text(mail["TextBody"])
+        assert found.token not in kept + forge.output
+        assert found.code not in kept

@@ -7,9 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.sessions.models import Session
 from django.core.mail import EmailMultiAlternatives
-from django.core.mail.backends.base import BaseEmailBackend
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -17,6 +15,8 @@ from django.utils import timezone
 
 from accounts.models import Allowance, SignInToken, User
 from accounts.sign_in_views import ASKED_FROM_NETWORK, CODES_FOR_ADDRESS, CODES_FROM_NETWORK
+from forge.mailers import mailers
+from jobs.models import EmailJob
 from tests.accounts.mails import ask, forget_limits, mailed, who
 
 Outbox = list[EmailMultiAlternatives]
@@ -31,23 +31,10 @@ def ada(db: None) -> User:
     return User.objects.create_user(email=KNOWN, handle="ada")
 
 
-class QueueingMailer(BaseEmailBackend):
-    """Writes a row in the caller's transaction, as a queue of mails does."""
-
-    joins_transaction = True
-
-    def send_messages(self, email_messages: Any) -> int:
-        for message in email_messages:
-            data = message.message().as_string()
-            key = message.message()["Message-ID"][:40]
-            Session.objects.create(pk=key, session_data=data, expire_date=timezone.now())
-        return len(email_messages)
-
-
 @pytest.fixture
 def queueing(settings: Any) -> None:
-    backend = {"BACKEND": f"{__name__}.QueueingMailer"}
-    settings.MAILERS = {"default": backend, "urgent": backend}
+    """Mails become jobs, as they do outside of tests."""
+    settings.MAILERS = mailers()
 
 
 def told(client: Client, address: str) -> tuple[Any, ...]:
@@ -101,8 +88,8 @@ def test_a_mail_and_no_mail_cost_the_same_statements(queueing: None) -> None:
         costs.append(statements(queries))
 
     assert costs[0] == costs[1] == costs[2]
-    assert "INSERT django_session" in costs[0]
-    assert Session.objects.count() == 1
+    assert "INSERT jobs_emailjob" in costs[0]
+    assert [job.to for job in EmailJob.objects.all()] == [[KNOWN]]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -79,7 +79,7 @@ def test_a_password_reset_makes_a_job(settings: Any) -> None:
     form = PasswordResetForm({"email": "ada@example.org"})
     assert form.is_valid()
     form.send_mail(
-        "accounts/sign_in.html",
+        "accounts/mail/sign_in.subject.txt",
         "accounts/sign_in.html",
         {"form": form},
         "forge@example.org",
