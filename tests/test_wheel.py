@@ -1,6 +1,7 @@
 """The engine as a wheel: what it holds, and a bare project that runs on it."""
 
 import email
+import os
 import re
 import signal
 import tarfile
@@ -234,3 +235,19 @@ def test_a_project_without_time_zones_is_told_so_before_it_migrates(project: Pro
 
     assert done.returncode == 1
     assert "Set USE_TZ = True." in done.stderr
+
+
+def test_the_first_lines_of_the_readme_lead_to_a_result(bare_python: Path, tmp_path: Path) -> None:
+    """All but `pip install`: the environment has the wheel instead of the one that is published."""
+    text = (ROOT / "jobs" / "engine" / "README.md").read_text()
+    (lines,) = re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    install, rest = lines.split("\n", 1)
+    assert install == "pip install forge-jobs"
+
+    # Nothing of the tests' own environment, such as their settings.
+    path = f"PATH={bare_python.parent}:{os.environ['PATH']}"
+    clean = ("env", "-i", path, "LANG=C.UTF-8")
+    told = bare.run(*clean, "bash", "-ec", rest, cwd=tmp_path)
+    (pk,) = re.findall(r"^[0-9a-f-]{36}$", told, re.MULTILINE)
+    ask = ("python", "manage.py", "shell", "-v0", "-c", RESULT.format(id=pk))
+    assert bare.run(*clean, *ask, cwd=tmp_path / "shop").strip() == "SUCCESSFUL 1 5"
