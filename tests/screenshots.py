@@ -76,6 +76,7 @@ def take_all(browser: Browser, forge: ForgeProcess, server: GitServer) -> None:
 
 
 MAILS = """
+from datetime import UTC, datetime
 from django.core.mail import EmailMultiAlternatives
 from jobs.models import EmailJob
 for number, subject in enumerate(["Your import of ada/engine is complete", "Grüße aus Zürich, mit einem Betreff, der länger ist als ein Telefon breit"]):
@@ -83,8 +84,13 @@ for number, subject in enumerate(["Your import of ada/engine is complete", "Grü
     mail.attach_alternative("<p>Ada,</p><p>the import is <a href='http://127.0.0.1:8000/ada/engine'>complete</a>.</p>", "text/html")
     mail.attach("branches.txt", "main\\n", "text/plain")
     mail.send()
-EmailJob.objects.enqueue(to=["eve@example.org"], subject="Never sent", text="The text.", not_after="2026-01-01T00:00:00Z")
+EmailJob.objects.enqueue(to=["eve@example.org"], subject="Never sent", text="The text.", not_after=datetime(2026, 1, 1, tzinfo=UTC))
 EmailJob.objects.enqueue(to=["ada"], subject="No mail", text="The text.", max_attempts=1)
+"""
+
+TASKS = """
+from jobs.engine.models import TaskJob
+print(TaskJob.objects.enqueue(task="textwrap.wrap", payload={"args": ["Forge keeps each job as a row. " * 20], "kwargs": {"width": 40}}).pk)
 """
 
 
@@ -97,7 +103,8 @@ def take_mail(browser: Browser) -> None:
     ):
         take(browser, forge, person, {"outbox-empty": "/outbox"})
         data = str(forge.data_dir)
-        run(ROOT / "manage.py", "shell", "-v0", "-c", MAILS, FORGE_DATA_DIR=data)
+        made = run(ROOT / "manage.py", "shell", "-v0", "-c", MAILS, FORGE_DATA_DIR=data)
+        assert made.returncode == 0, made.stderr
         wait_for(lambda: _mails_over(forge) == 4)
         keys = {row[1]: uuid.UUID(str(row[0])) for row in _mails(forge)}
         complete, no_mail = keys["Your import of ada/engine is complete"], keys["No mail"]
@@ -107,6 +114,18 @@ def take_mail(browser: Browser) -> None:
         shown["admin-mail"] = f"/admin/jobs/emailjob/{complete}/change/"
         shown["admin-mail-failed"] = f"/admin/jobs/emailjob/{no_mail}/change/"
         take(browser, forge, person, shown)
+        take_tasks(browser, forge, person)
+
+
+def take_tasks(browser: Browser, forge: ForgeProcess, person: Person) -> None:
+    """A task in the admin, and the form that runs a copy of it."""
+    data = str(forge.data_dir)
+    key = run(ROOT / "manage.py", "shell", "-v0", "-c", TASKS, FORGE_DATA_DIR=data).stdout.strip()
+    done = "SELECT 1 FROM jobs_engine_taskjob WHERE kind = 'textwrap.wrap' AND status = 'completed'"
+    wait_for(lambda: forge.rows(done))
+    tasks = "/admin/jobs_engine/taskjob/"
+    shown = {"admin-tasks": tasks, "admin-task": f"{tasks}{key}/change/"}
+    take(browser, forge, person, shown | {"admin-task-copy": f"{tasks}{key}/copy/"})
 
 
 def _mails(forge: ForgeProcess) -> list[tuple[object, ...]]:

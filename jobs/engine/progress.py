@@ -19,8 +19,10 @@ LOG_CHARACTERS = 64 * 1024
 LINE_CHARACTERS = 1_000
 News = tuple[dict[str, Any], list[str]]
 """(columns, lines) that nobody has written yet."""
+NOTHING: News = ({}, [])
 FULL = "… the log is full."
 SECONDS_BETWEEN_WRITES = 0.2
+SECONDS_TO_WRITE = 0.2
 
 
 class Progress:
@@ -29,6 +31,8 @@ class Progress:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._under_way = NOTHING
         self._columns: dict[str, Any] = {}
         self._lines: list[str] = []
         self._room = max(0, LOG_CHARACTERS - len(job.log))
@@ -98,24 +102,36 @@ class Progress:
 
     def write(self) -> None:
         """Write what was reported since the last time; raises LostClaim."""
-        news = self._take()
-        try:
-            self._write(news)
-        except (OperationalError, InterfaceError):
-            # What a sick database refused is written later, unless it is outdated by then.
-            self._give_back(news)
-            raise
+        with self._writing:
+            self._under_way = news = self._take()
+            try:
+                self._write(news)
+            except (OperationalError, InterfaceError):
+                # What a sick database refused is written later, unless it is outdated by then.
+                self._give_back(news)
+                raise
+            finally:
+                self._under_way = NOTHING
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Write in the transaction of the body, which may fail: then it is written later."""
-        news = self._take()
+        """Write in the transaction of the body, which may fail: then it is written later.
+
+        What another thread writes at this moment may wait for this very transaction, after which
+        the job is over and nothing can be written. After a moment that is taken for so, and
+        written here too.
+        """
+        alone = self._writing.acquire(timeout=SECONDS_TO_WRITE)
+        mine, theirs = self._take(), NOTHING if alone else self._under_way
         try:
-            self._write(news)
+            self._write((theirs[0] | mine[0], theirs[1] + mine[1]))
             yield
         except BaseException:
-            self._give_back(news)
+            self._give_back(mine)
             raise
+        finally:
+            if alone:
+                self._writing.release()
 
     def _take(self) -> News:
         with self._lock:
