@@ -38,14 +38,14 @@ class CopyForm(forms.Form):
     """The arguments of a new job for the task of `job`."""
 
     args = forms.JSONField(
-        label=gettext_lazy("arguments by position"),
-        help_text=gettext_lazy("A JSON list, as in [2026, “euro”]."),
+        label=gettext_lazy("Arguments by position"),
+        help_text=gettext_lazy('A JSON list, as in [2026, "euro"].'),
         encoder=PrettyEncoder,
         required=False,
     )
     kwargs = forms.JSONField(
-        label=gettext_lazy("arguments by name"),
-        help_text=gettext_lazy("A JSON object, as in {“year”: 2026}."),
+        label=gettext_lazy("Arguments by name"),
+        help_text=gettext_lazy('A JSON object, as in {"year": 2026}.'),
         encoder=PrettyEncoder,
         required=False,
     )
