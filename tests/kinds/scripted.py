@@ -1,0 +1,58 @@
+"""Kinds whose jobs do what a test tells them to, so that one rule is tried on each of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from jobs.engine.lifecycle import Job
+from jobs.engine.models import TaskJob
+from jobs.engine.row import uuid7
+from tests.kinds.models import Probe
+
+
+@dataclass(frozen=True, slots=True)
+class Scripted:
+    """A kind, and the columns that make its jobs follow a script of `tests.kinds.scripts`."""
+
+    model: type[Job]
+    columns: Callable[[str, str], dict[str, Any]]
+
+    def __str__(self) -> str:
+        return self.model.kind
+
+    @property
+    def rows(self) -> Any:
+        return self.model.objects.all()
+
+    def enqueue(self, script: str = "effect", argument: object = "", **columns: Any) -> Any:
+        return self.model.objects.enqueue(**self.columns(script, str(argument)), **columns)
+
+    def enqueue_many(
+        self, number: int, script: str = "effect", argument: object = "", **columns: Any
+    ) -> list[Any]:
+        return self.model.objects.enqueue_many(
+            {**self.columns(script, str(argument)), **columns} for _ in range(number)
+        )
+
+    def count(self, status: str) -> int:
+        return int(self.rows.filter(status=status).count())
+
+    def seats(self, number: int) -> tuple[str, ...]:
+        """Options of `runworker` for this kind alone on so many seats."""
+        return "--kinds", str(self), "--seats", f"{self}={number}"
+
+
+def _call(script: str, argument: str) -> dict[str, Any]:
+    pk = uuid7()
+    arguments = {"args": [str(pk), script, argument]}
+    return {"id": pk, "task": "tests.kinds.playing.play", "payload": arguments}
+
+
+PROBE = Scripted(Probe, lambda script, argument: {"script": script, "argument": argument})
+TASK = Scripted(TaskJob, _call)
+
+for_each_kind = pytest.mark.parametrize("kind", [PROBE, TASK], ids=str)
+# Scripts that report, log, look whether they are to end, or start programs need their run.
+for_each_kind_with_a_run = pytest.mark.parametrize("kind", [PROBE], ids=str)
