@@ -2,6 +2,7 @@
 
 from tests.bare import bare_python, built
 from tests.githttp import git_server
+from tests.pgbouncer import pgbouncer
 from tests.postmark import postmark
 from tests.workers import jobs_settings, worker, worker_process
 
@@ -10,6 +11,7 @@ __all__ = [
     "built",
     "git_server",
     "jobs_settings",
+    "pgbouncer",
     "postmark",
     "worker",
     "worker_process",

@@ -23,7 +23,8 @@ logger = logging.getLogger(__name__)
 
 CHANGED = "jobs_changed"
 SQLITE_INTERVAL = 0.025
-PROBE_AFTER = 15.0
+# With a look each second, this is still less than one transaction a second.
+PROBE_AFTER = 30.0
 PROBE_TIMEOUT = 5.0
 
 
@@ -139,7 +140,7 @@ class Waker(threading.Thread):
             for channel in (*self._channels, probe):
                 cursor.execute(f'LISTEN "{channel}"')
         raw: Any = connection.connection
-        self._probe(connection, probe)
+        self._try_out(connection, probe)
         # What was sent while nobody listened is found by looking once.
         self._ring()
         with selectors.DefaultSelector() as selector:
@@ -153,22 +154,41 @@ class Waker(threading.Thread):
                 elif heard - {probe}:
                     self._ring()
 
-    def _probe(self, connection: BaseDatabaseWrapper, channel: str) -> None:
-        raw: Any = connection.connection
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_notify(%s, '')", [channel])
-        heard = [note.channel for note in raw.notifies(timeout=PROBE_TIMEOUT, stop_after=1)]
-        if heard:
-            self.ready.set()
-            if heard != [channel]:
-                self._ring()
-        elif not self._warned:
+    def _try_out(self, connection: BaseDatabaseWrapper, channel: str) -> None:
+        """Find out whether the word of another session arrives here, and warn once if not.
+
+        Our own would say nothing: a pooler in transaction mode may well give us the same session
+        for LISTEN and for NOTIFY, and a session hears itself.
+        """
+        other = own_connection(self._using)
+        try:
+            if self._probe(connection, channel, sender=other):
+                self.ready.set()
+                return
+        finally:
+            _close_quietly(other)
+        if not self._warned:
             self._warned = True
-            self.ready.clear()
             logger.warning(
                 "NOTIFY does not arrive on this connection (a pooler in transaction mode?). "
                 "Jobs are found by polling, which takes up to JOBS['POLL_SECONDS']."
             )
+
+    def _probe(
+        self,
+        connection: BaseDatabaseWrapper,
+        channel: str,
+        *,
+        sender: BaseDatabaseWrapper | None = None,
+    ) -> bool:
+        """Send a word, which fails where the connection is dead; True if anything was heard."""
+        with (sender or connection).cursor() as cursor:
+            cursor.execute("SELECT pg_notify(%s, '')", [channel])
+        raw: Any = connection.connection
+        heard = [note.channel for note in raw.notifies(timeout=PROBE_TIMEOUT, stop_after=1)]
+        if heard and heard != [channel]:
+            self._ring()
+        return bool(heard)
 
 
 def _close_quietly(connection: BaseDatabaseWrapper) -> None:
