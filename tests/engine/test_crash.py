@@ -7,16 +7,26 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from jobs.engine import identity
-from tests.kinds.models import Effect, Probe
+from jobs.engine.worker import Worker
+from tests.kinds.models import Effect
+from tests.kinds.scripted import (
+    EVERY_KIND,
+    PROBE,
+    Scripted,
+    for_each_kind,
+    for_each_kind_with_a_run,
+)
 from tests.waiting import wait_for
 from tests.workers import WorkerProcess, has_status, run_due, status_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 Start = Callable[..., WorkerProcess]
-SHORT = {"JOBS_LEASE_SECONDS": "3", "JOBS_HEARTBEAT_SECONDS": "1"}
+LEASE = 2
+SHORT = {"JOBS_LEASE_SECONDS": str(LEASE), "JOBS_HEARTBEAT_SECONDS": "0.5"}
 
 
 def running_on(process: WorkerProcess, number: int) -> Callable[[], bool]:
@@ -27,41 +37,56 @@ def running_again(number: int) -> Callable[[], bool]:
     return lambda: Effect.objects.filter(attempt=2).count() == number
 
 
-def test_two_workers_of_eight_seats_do_five_hundred_jobs_once_each(worker_process: Start) -> None:
-    Probe.objects.enqueue_many({} for _ in range(500))
+def outcomes(job: object) -> list[str]:
+    return [line["outcome"] for line in job.attempt_log]  # type: ignore[attr-defined]
 
-    workers = [worker_process("--kinds", "probe", "--seats", "probe=8") for _ in range(2)]
-    wait_for(lambda: Probe.objects.filter(status="completed").count() == 500, seconds=60)
+
+def test_two_workers_of_eight_seats_do_five_hundred_jobs_of_each_kind_once_each(
+    worker_process: Start,
+) -> None:
+    for kind in EVERY_KIND:
+        kind.enqueue_many(500)
+    names = [str(kind) for kind in EVERY_KIND]
+    options = ("--kinds", ",".join(names), "--seats", ",".join(f"{name}=8" for name in names))
+
+    workers = [worker_process(*options) for _ in range(2)]
+    wait_for(lambda: all(kind.count("completed") == 500 for kind in EVERY_KIND), seconds=60)
 
     done = Counter(Effect.objects.values_list("job", flat=True))
-    assert len(done) == 500
+    assert len(done) == 500 * len(EVERY_KIND)
     assert set(done.values()) == {1}
-    assert set(Probe.objects.values_list("attempts", flat=True)) == {1}
+    for kind in EVERY_KIND:
+        assert set(kind.rows.values_list("attempts", flat=True)) == {1}
     for worker in workers:
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
         assert not any("locked" in line or "ERROR" in line for line in worker.log), worker.log
 
 
-def test_jobs_of_a_killed_worker_run_again_on_another_when_the_lease_ends(
-    worker_process: Start, tmp_path: Path
+@for_each_kind
+def test_jobs_of_a_killed_worker_run_again_elsewhere_when_the_lease_ends(
+    worker_process: Start, tmp_path: Path, kind: Scripted
 ) -> None:
     gate = tmp_path / "open"
-    jobs = [Probe.objects.enqueue(script="wait_for_file", argument=str(gate)) for _ in range(4)]
-    first = worker_process("--seats", "probe=4", **SHORT).wait_ready()
+    kind.enqueue_many(4, "wait_for_file", gate)
+    first = worker_process(*kind.seats(4), **SHORT)
     wait_for(running_on(first, 4))
-    worker_process("--seats", "probe=4", **SHORT).wait_ready()
+    worker_process(*kind.seats(4), **SHORT).wait_ready()
+    # As on another machine: all that is known of the dead worker is what its rows say.
+    kind.rows.update(worker="elsewhere/boot.1/1/1")
 
     first.kill()
     killed = time.monotonic()
-    wait_for(running_again(4), seconds=3 + 5)
-    assert time.monotonic() - killed < 3 + 5
+    wait_for(running_again(4))
+    assert time.monotonic() - killed < LEASE + 5
     gate.touch()
-    wait_for(lambda: all(status_of(job) == "completed" for job in jobs))
+    wait_for(lambda: kind.count("completed") == 4)
 
-    for job in Probe.objects.all():
+    for job in kind.rows:
         assert job.attempts == 2
-        assert [line["outcome"] for line in job.attempt_log] == ["worker lost"]
+        (lost,) = job.attempt_log
+        assert (lost["number"], lost["outcome"]) == (1, "worker lost")
+        assert lost["message"] == "The worker died while running this."
 
 
 def test_a_new_worker_takes_over_at_once_from_a_dead_process_of_its_machine(
@@ -69,7 +94,7 @@ def test_a_new_worker_takes_over_at_once_from_a_dead_process_of_its_machine(
 ) -> None:
     assert identity.machine_prefix(), "the system does not tell boots and namespaces apart"
     gate = tmp_path / "open"
-    job = Probe.objects.enqueue(script="wait_for_file", argument=str(gate))
+    job = PROBE.enqueue("wait_for_file", gate)
     # With a lease of half a minute, only the judgement "that process is dead" can be this quick.
     first = worker_process().wait_ready()
     wait_for(running_on(first, 1))
@@ -85,8 +110,7 @@ def test_a_worker_that_runs_already_takes_over_from_a_dead_process_within_second
     worker_process: Start, tmp_path: Path
 ) -> None:
     gate = tmp_path / "open"
-    for _ in range(4):
-        Probe.objects.enqueue(script="wait_for_file", argument=str(gate))
+    PROBE.enqueue_many(4, "wait_for_file", gate)
     first = worker_process("--seats", "probe=4").wait_ready()
     wait_for(running_on(first, 4))
     worker_process("--seats", "probe=4").wait_ready()
@@ -97,75 +121,130 @@ def test_a_worker_that_runs_already_takes_over_from_a_dead_process_within_second
     # Each in a process of its own, since any of them may have been what killed the first.
     assert len(set(Effect.objects.filter(attempt=2).values_list("process", flat=True))) == 4
     gate.touch()
-    wait_for(lambda: Probe.objects.filter(status="completed", suspect=False).count() == 4)
+    wait_for(lambda: PROBE.rows.filter(status="completed", suspect=False).count() == 4)
 
 
+@for_each_kind_with_a_run
 @pytest.mark.parametrize("script", ["wait_politely", "sleep_without_checks"])
-def test_sigterm_hands_jobs_back_in_time_and_unspent(worker_process: Start, script: str) -> None:
-    jobs = [Probe.objects.enqueue(script=script) for _ in range(4)]
-    process = worker_process("--grace", "2", "--seats", "probe=4").wait_ready()
-    wait_for(running_on(process, 4))
+def test_sigterm_hands_jobs_back_in_time_and_unspent_and_they_run_at_once_elsewhere(
+    worker_process: Start, kind: Scripted, script: str
+) -> None:
+    kind.enqueue_many(4, script, max_running_seconds=60)
+    first = worker_process(*kind.seats(4), "--grace", "2").wait_ready()
+    wait_for(running_on(first, 4))
 
     asked = time.monotonic()
-    process.signal(signal.SIGTERM)
-    assert process.wait() == 0
+    first.signal(signal.SIGTERM)
+    assert first.wait() == 0
 
-    assert 1.5 < time.monotonic() - asked < 4
-    for job in Probe.objects.all():
+    # The jobs had their grace, and the worker was gone in time.
+    assert 1.9 < time.monotonic() - asked < 4
+    for job in kind.rows:
         assert (job.status, job.attempts, job.due) == ("pending", 0, True)
-        assert [line["outcome"] for line in job.attempt_log] == ["released"]
-    assert len(jobs) == 4
+        assert outcomes(job) == ["released"]
+    second = worker_process(*kind.seats(4)).wait_ready()
+    wait_for(running_on(second, 4), seconds=2)
+    assert set(kind.rows.values_list("attempts", flat=True)) == {1}
 
 
-def test_a_deaf_thread_does_not_keep_the_worker_from_leaving(
-    worker_process: Start, tmp_path: Path
+@for_each_kind_with_a_run
+def test_ten_deploys_in_a_row_do_not_fail_a_job(
+    worker: Callable[..., Worker], kind: Scripted
 ) -> None:
-    job = Probe.objects.enqueue(script="wait_deafly", argument=str(tmp_path / "never"))
-    process = worker_process("--grace", "0.2").wait_ready()
+    job = kind.enqueue("wait_politely", max_attempts=1)
+    for deploys in range(1, 11):
+        running = worker(kind.model, grace_seconds=0)
+        wait_for(lambda deploys=deploys: Effect.objects.count() == deploys)
+        running.stop()
+        wait_for(has_status(job, "pending"))
+
+    job.refresh_from_db()
+    assert (job.attempts, job.spent_attempts) == (0, [])
+    assert [(line["outcome"], line["times"]) for line in job.attempt_log] == [("released", 10)]
+
+
+@for_each_kind
+def test_a_deaf_thread_does_not_keep_the_worker_from_leaving(
+    worker_process: Start, tmp_path: Path, kind: Scripted
+) -> None:
+    job = kind.enqueue("wait_deafly", tmp_path / "never")
+    process = worker_process(*kind.seats(1), "--grace", "0.2").wait_ready()
     wait_for(running_on(process, 1))
 
     process.signal(signal.SIGTERM)
 
     assert process.wait(8) == 0
-    assert (status_of(job), Probe.objects.get(pk=job.pk).attempts) == ("pending", 0)
+    job.refresh_from_db()
+    assert (job.status, job.attempts) == ("pending", 0)
 
 
-def test_a_paused_worker_that_wakes_too_late_is_refused(
-    worker_process: Start, tmp_path: Path
+@for_each_kind
+def test_paused_workers_that_wake_too_late_are_refused_and_their_seats_are_free_once(
+    worker_process: Start, tmp_path: Path, kind: Scripted
 ) -> None:
-    gate = tmp_path / "open"
-    job = Probe.objects.enqueue(script="wait_for_file", argument=str(gate))
-    paused = worker_process(**SHORT).wait_ready()
-    wait_for(running_on(paused, 1))
-    paused.signal(signal.SIGSTOP)
-
-    worker_process(**SHORT)
-    wait_for(running_again(1))
+    """Two of three workers are stopped in the middle of their jobs, until others did these."""
+    gate, later = tmp_path / "open", tmp_path / "open later"
+    jobs = kind.enqueue_many(4, "wait_for_file", gate)
+    paused = [worker_process(*kind.seats(2), **SHORT) for _ in range(2)]
+    wait_for(lambda: all(running_on(worker, 2)() for worker in paused))
+    for worker in paused:
+        worker.signal(signal.SIGSTOP)
+    other = worker_process(*kind.seats(4), **SHORT)
+    wait_for(running_again(4))
     gate.touch()
-    wait_for(has_status(job, "completed"))
-    before = Probe.objects.filter(pk=job.pk).values().get()
-    paused.signal(signal.SIGCONT)
-    after_waking = Probe.objects.enqueue()
-    wait_for(has_status(after_waking, "completed"))
-    paused.signal(signal.SIGTERM)
+    wait_for(lambda: kind.count("completed") == 4)
+    before = list(kind.rows.order_by("pk").values())
+    other.signal(signal.SIGTERM)
+    assert other.wait() == 0
 
-    assert paused.wait() == 0
-    assert Probe.objects.filter(pk=job.pk).values().get() == before
-    assert before["attempts"] == 2
+    for worker in paused:
+        worker.signal(signal.SIGCONT)
+    more = kind.enqueue_many(6, "wait_for_file", later)
+    wait_for(lambda: Effect.objects.filter(job__in=[job.pk for job in more]).count() == 4)
+
+    # Both are at work again, on just the seats that they have.
+    assert (kind.count("running"), kind.count("pending")) == (4, 2)
+    later.touch()
+    wait_for(lambda: kind.count("completed") == 10)
+    for worker in paused:
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+        assert not any("Traceback" in line for line in worker.log), worker.log
+    old = kind.rows.filter(pk__in=[job.pk for job in jobs]).order_by("pk")
+    assert list(old.values()) == before
+    assert {row["attempts"] for row in before} == {2}
 
 
 def test_a_job_that_kills_its_process_ends_failed_after_its_attempts(worker_process: Start) -> None:
-    job = Probe.objects.enqueue(script="die", max_attempts=2)
+    job = PROBE.enqueue("die", max_attempts=2)
     assert worker_process().wait() == 9
-    good = Probe.objects.enqueue()
+    good = PROBE.enqueue()
 
     # The second time it dies in a process of its own, and the worker lives on.
     assert worker_process("--burst").wait() == 0
 
+    job.refresh_from_db()
     assert status_of(good) == "completed"
-    row = Probe.objects.get(pk=job.pk)
-    assert (row.status, row.attempts) == ("failed", 2)
-    assert [line["outcome"] for line in row.attempt_log] == ["worker lost"] * 2
+    assert (job.status, job.attempts, outcomes(job)) == ("failed", 2, ["worker lost"] * 2)
+
+
+@for_each_kind
+def test_among_many_jobs_those_that_kill_their_process_fail_and_all_others_complete(
+    worker_process: Start, kind: Scripted
+) -> None:
+    innocent = kind.enqueue_many(40, "tarry", max_attempts=2)
+    poison = [kind.enqueue("die", max_attempts=3) for _ in range(3)]
+    innocent += kind.enqueue_many(40, "tarry", max_attempts=2)
+    worker_process(*kind.seats(4), "--processes", "2")
+
+    wait_for(lambda: kind.count("failed") == 3 and kind.count("completed") == 80, seconds=60)
+
+    for job in kind.rows.filter(pk__in=[job.pk for job in poison]):
+        assert (job.status, job.attempts, outcomes(job)) == ("failed", 3, ["worker lost"] * 3)
+        assert job.error_message == "The worker died while running this."
+    for job in kind.rows.filter(pk__in=[job.pk for job in innocent]):
+        # Who was near a death once runs apart from then on, and so is never blamed again.
+        assert (job.status, outcomes(job)) in (("completed", []), ("completed", ["worker lost"]))
 
 
 def test_wrong_options_are_told_in_a_sentence(worker_process: Start) -> None:
@@ -173,12 +252,13 @@ def test_wrong_options_are_told_in_a_sentence(worker_process: Start) -> None:
         (["--kinds", "imports"], "Unknown kind: imports"),
         (["--seats", "probe=0"], "from 1"),
         (["--kinds", "probe", "--seats", "chain=1"], "does not run"),
-        (["--grace", "-1"], "--grace"),
     ):
-        process = worker_process(*arguments)
-        assert process.wait() == 1
-        assert any(word in line for line in process.log), process.log
-        assert not any("Traceback" in line for line in process.log)
+        with pytest.raises(CommandError, match=word):
+            call_command("runworker", *arguments)
+    process = worker_process("--grace", "-1")
+    assert process.wait() == 1
+    assert any("--grace" in line for line in process.log), process.log
+    assert not any("Traceback" in line for line in process.log)
 
 
 def suspects_at_work(start: Start, script: str, argument: str) -> WorkerProcess:

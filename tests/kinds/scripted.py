@@ -53,6 +53,9 @@ def _call(script: str, argument: str) -> dict[str, Any]:
 PROBE = Scripted(Probe, lambda script, argument: {"script": script, "argument": argument})
 TASK = Scripted(TaskJob, _call)
 
-for_each_kind = pytest.mark.parametrize("kind", [PROBE, TASK], ids=str)
+EVERY_KIND = [PROBE, TASK]
 # Scripts that report, log, look whether they are to end, or start programs need their run.
-for_each_kind_with_a_run = pytest.mark.parametrize("kind", [PROBE], ids=str)
+KINDS_WITH_A_RUN = [PROBE]
+
+for_each_kind = pytest.mark.parametrize("kind", EVERY_KIND, ids=str)
+for_each_kind_with_a_run = pytest.mark.parametrize("kind", KINDS_WITH_A_RUN, ids=str)

@@ -59,6 +59,12 @@ def exit(run: Any, argument: str) -> None:  # noqa: A001
     sys.exit(3)
 
 
+def tarry(run: Any, argument: str) -> None:
+    """Long enough for others to die beside it."""
+    effect(run, argument)
+    time.sleep(0.1)
+
+
 def die(run: Any, argument: str) -> None:
     effect(run, argument)
     os._exit(9)
