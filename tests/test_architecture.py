@@ -144,7 +144,6 @@ ARROWS: dict[str, set[str]] = {
         "jobs.engine.lifecycle",
         "jobs.engine.loaded",
         "jobs.engine.maintenance",
-        "jobs.engine.supervisor",
         "jobs.engine.weather",
     },
     "jobs.engine.running": {"jobs.engine.execution", "jobs.engine.lifecycle", "jobs.engine.retry"},

@@ -5,6 +5,7 @@ import logging
 import multiprocessing
 import os
 import pickle
+import signal
 import sys
 import threading
 import time
@@ -16,7 +17,6 @@ from types import ModuleType
 from jobs.engine import loaded, maintenance
 from jobs.engine.execution import give_connections_back
 from jobs.engine.lifecycle import Job
-from jobs.engine.supervisor import die_with_parent
 from jobs.engine.weather import SICK
 
 logger = logging.getLogger(__name__)
@@ -143,4 +143,16 @@ class Isolation:
 def become_a_child() -> None:
     """First words of a child: a group of its own, so that Ctrl-C reaches its parent alone."""
     os.setpgid(0, 0)
-    die_with_parent()
+    threading.Thread(target=_leave_with_parent, name="jobs-parent", daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    """Get SIGTERM when the worker is gone, however it went.
+
+    The system could tell only of the end of the server that forked this process, and that lives as
+    long as any of its children.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)

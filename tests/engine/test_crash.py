@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from django.core.management import CommandError, call_command
 
@@ -122,6 +123,22 @@ def test_a_worker_that_runs_already_takes_over_from_a_dead_process_within_second
     assert len(set(Effect.objects.filter(attempt=2).values_list("process", flat=True))) == 4
     gate.touch()
     wait_for(lambda: PROBE.rows.filter(status="completed", suspect=False).count() == 4)
+
+
+@for_each_kind_with_a_run
+def test_a_killed_worker_takes_the_processes_of_its_suspects_along(
+    worker_process: Start, kind: Scripted
+) -> None:
+    kind.enqueue("wait_politely")
+    for attempt in (1, 2):
+        worker = worker_process(*kind.seats(1), "--grace", "0")
+        wait_for(lambda attempt=attempt: Effect.objects.filter(attempt=attempt).exists())
+        worker.kill()
+
+    suspect = Effect.objects.get(attempt=2).process
+    assert suspect != worker.process.pid
+    wait_for(lambda: not psutil.pid_exists(suspect))
+    wait_for(lambda: kind.rows.filter(status="pending", attempts=1).exists())
 
 
 @for_each_kind_with_a_run

@@ -1,5 +1,6 @@
 """Kinds whose jobs do what a test tells them to, so that one rule is tried on each of them."""
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ class Scripted:
     """A kind, and the columns that make its jobs follow a script of `tests.kinds.scripts`."""
 
     model: type[Job]
-    columns: Callable[[str, str], dict[str, Any]]
+    columns: Callable[[uuid.UUID, str, str], dict[str, Any]]
 
     def __str__(self) -> str:
         return self.model.kind
@@ -26,15 +27,16 @@ class Scripted:
     def rows(self) -> Any:
         return self.model.objects.all()
 
-    def enqueue(self, script: str = "effect", argument: object = "", **columns: Any) -> Any:
-        return self.model.objects.enqueue(**self.columns(script, str(argument)), **columns)
+    def born(self, script: Any = "effect", argument: object = "", **columns: Any) -> dict[str, Any]:
+        """What `enqueue` takes for a job that does this."""
+        pk = uuid7()
+        return {"id": pk, **self.columns(pk, script, str(argument)), **columns}
 
-    def enqueue_many(
-        self, number: int, script: str = "effect", argument: object = "", **columns: Any
-    ) -> list[Any]:
-        return self.model.objects.enqueue_many(
-            {**self.columns(script, str(argument)), **columns} for _ in range(number)
-        )
+    def enqueue(self, *script: Any, **columns: Any) -> Any:
+        return self.model.objects.enqueue(**self.born(*script, **columns))
+
+    def enqueue_many(self, number: int, *script: Any, **columns: Any) -> list[Any]:
+        return self.model.objects.enqueue_many(self.born(*script, **columns) for _ in range(number))
 
     def count(self, status: str) -> int:
         return int(self.rows.filter(status=status).count())
@@ -44,14 +46,14 @@ class Scripted:
         return "--kinds", str(self), "--seats", f"{self}={number}"
 
 
-def _call(script: str, argument: str) -> dict[str, Any]:
-    pk = uuid7()
-    arguments = {"args": [str(pk), script, argument]}
-    return {"id": pk, "task": "tests.kinds.playing.play", "payload": arguments}
-
-
-PROBE = Scripted(Probe, lambda script, argument: {"script": script, "argument": argument})
-TASK = Scripted(TaskJob, _call)
+PROBE = Scripted(Probe, lambda pk, script, argument: {"script": script, "argument": argument})
+TASK = Scripted(
+    TaskJob,
+    lambda pk, script, argument: {
+        "task": "tests.kinds.playing.play",
+        "payload": {"args": [str(pk), script, argument]},
+    },
+)
 
 EVERY_KIND = [PROBE, TASK]
 # Scripts that report, log, look whether they are to end, or start programs need their run.

@@ -71,11 +71,16 @@ def die(run: Any, argument: str) -> None:
 
 
 def wait_politely(run: Any, argument: str) -> None:
-    """Until it is stopped."""
+    """Until it is stopped; the file `argument`, if one is named, says then why."""
     effect(run, argument)
-    while True:
-        run.check()
-        time.sleep(0.02)
+    try:
+        while True:
+            run.check()
+            time.sleep(0.02)
+    except BaseException as reason:
+        if argument:
+            Path(argument).write_text(str(reason))
+        raise
 
 
 def sleep_without_checks(run: Any, argument: str) -> None:
