@@ -11,8 +11,10 @@ from django.db import connection, connections
 from tests import postgres
 from tests.workers import test_database_url
 
-# A worker that is given this does not wait 20 s for a lock before it takes SQLite for away.
-IMPATIENT = {"TEST_DATABASE_OPTIONS": '{"timeout": 0.2}'}
+
+def impatient() -> dict[str, str]:
+    """For a worker that does not wait 20 s for a lock before it takes SQLite for away."""
+    return {"TEST_DATABASE_OPTIONS": '{"timeout": 0.2}'} if connection.vendor == "sqlite" else {}
 
 
 @contextmanager
@@ -40,6 +42,8 @@ def sessions(*, like: str = "%") -> int:
 
 
 def end_sessions(*, like: str = "%") -> int:
+    """End those whose last statement was like this; returns how many."""
+    connections.close_all()
     with outside() as raw:
         ended = raw.execute(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"

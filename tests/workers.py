@@ -104,6 +104,11 @@ class WorkerProcess:
     def has_said(self, words: str) -> bool:
         return any(words in line for line in self.log)
 
+    @property
+    def complaints(self) -> list[str]:
+        """What it has written that is more than for information."""
+        return [line for line in self.log if "is ready" not in line and " INFO " not in line]
+
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()

@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 
 from jobs.engine.models import Schedule
 from tests.kinds.models import Effect, Probe
+from tests.kinds.scripted import Scripted, for_each_kind
 from tests.waiting import wait_for
 from tests.workers import ROOT, WorkerProcess, has_status
 
@@ -56,12 +57,17 @@ def test_leases_and_waits_are_of_the_databases_clock(worker_process: Start, tmp_
     wait_for(has_status(held, "completed"))
 
 
+@for_each_kind
 def test_three_workers_of_which_one_is_late_make_one_job_for_each_tick(
-    worker_process: Start,
+    worker_process: Start, kind: Scripted
 ) -> None:
-    schedule: Any = Schedule.objects.create(name="probe", cron="* * * * *", kind="probe")
-    for more in ({}, {}, WRONG):
-        worker_process("--kinds", "probe", **more).wait_ready()
+    columns = kind.columns("effect", "")
+    schedule: Any = Schedule.objects.create(
+        name="each minute", cron="* * * * *", kind=str(kind), columns=columns
+    )
+    workers = [worker_process("--kinds", str(kind), **more) for more in ({}, {}, WRONG)]
+    for worker in workers:
+        worker.wait_ready()
 
     for ticks in range(1, 4):
         Schedule.objects.filter(pk=schedule.pk).update(next_at=Now() - timedelta(seconds=1))
@@ -71,7 +77,7 @@ def test_three_workers_of_which_one_is_late_make_one_job_for_each_tick(
         assert planned - datetime.now(UTC) <= timedelta(seconds=61)
 
     # A real tick may have come in between, at the full minute.
-    made = Probe.objects.count()
+    made = kind.rows.count()
     assert made in (3, 4)
-    wait_for(lambda: Probe.objects.filter(status="completed").count() == made)
+    wait_for(lambda: kind.count("completed") == made)
     assert Effect.objects.count() == made

@@ -19,6 +19,7 @@ from jobs.engine.kinds import Pause, pause, resume
 from jobs.engine.worker import Worker
 from tests.engine.test_claiming import in_threads
 from tests.kinds.models import Effect, Probe
+from tests.kinds.scripted import Scripted, for_each_kind
 from tests.waiting import wait_for
 
 Start = Callable[..., Any]
@@ -117,24 +118,24 @@ def test_jobs_with_a_key_go_one_after_the_other_over_two_processes(worker_proces
 
 
 @pytest.mark.django_db(transaction=True)
+@for_each_kind
 def test_a_paused_kind_waits_and_goes_on_at_once_when_it_is_resumed(
-    worker: Callable[..., Worker], jobs_settings: Callable[..., None]
+    worker: Callable[..., Worker], jobs_settings: Callable[..., None], kind: Scripted
 ) -> None:
     jobs_settings(POLL_SECONDS=30)
     using = connection.alias
-    assert pause("probe", message="the disk is full", using=using)
-    assert not pause("probe", using=using)
-    running = worker()
+    assert pause(str(kind), message="the disk is full", using=using)
+    assert not pause(str(kind), using=using)
+    running = worker(kind.model)
     assert running.waker.ready.wait(10)
-    job = Probe.objects.enqueue()
-    watched = Probe.objects.enqueue()
+    jobs = kind.enqueue_many(2)
     wait_for(lambda: running._look().paused)
-    assert Probe.objects.filter(status="pending").count() == 2
+    assert kind.count("pending") == 2
 
-    assert resume("probe", using=using)
+    assert resume(str(kind), using=using)
 
-    wait_for(lambda: Probe.objects.filter(status="completed").count() == 2, seconds=10)
-    assert {job.pk, watched.pk} == set(Effect.objects.values_list("job", flat=True))
+    wait_for(lambda: kind.count("completed") == 2, seconds=5)
+    assert {job.pk for job in jobs} == set(Effect.objects.values_list("job", flat=True))
 
 
 @pytest.mark.django_db

@@ -75,7 +75,7 @@ def test_behind_a_pooler_in_transaction_mode_all_is_done_by_polling_after_one_wa
     for worker in workers:
         worker.process.terminate()
         assert worker.wait() == 0
-        (warning,) = [line for line in worker.log if "is ready" not in line]
+        (warning,) = worker.complaints
         assert "NOTIFY does not arrive" in warning
     for kind in (PROBE, TASK):
         assert set(kind.rows.values_list("status", "attempts")) == {("completed", 1)}

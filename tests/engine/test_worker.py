@@ -9,12 +9,14 @@ from typing import Any
 
 import psutil
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
 from jobs.engine.conf import config
 from jobs.engine.retry import RetryAfter, Snooze
 from jobs.engine.worker import EXIT_RETIRED, Worker
 from tests.kinds.models import Chain, Effect, Probe
+from tests.kinds.scripted import Scripted, for_each_kind
 from tests.waiting import wait_for
 from tests.workers import has_status, make_due, run_due, status_of
 
@@ -126,6 +128,34 @@ def test_failing_follow_up_work_counts_as_a_failed_attempt() -> None:
     row = Chain.objects.get(pk=chain.pk)
     assert (row.status, row.done) == ("failed", "")
     assert row.error_message == "ValueError: follow-up work failed"
+
+
+@for_each_kind
+def test_a_job_does_not_run_before_the_commit_that_enqueues_it(
+    worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch, kind: Scripted
+) -> None:
+    running = worker(kind.model)
+    look, looks = running._look, []
+    monkeypatch.setattr(running, "_look", lambda: (looks.append(1), look())[1])
+
+    def let_it_look() -> None:
+        seen = len(looks)
+        wait_for(lambda: running.ring() or len(looks) >= seen + 3)
+
+    with transaction.atomic():
+        job = kind.enqueue()
+        let_it_look()
+        assert kind.rows.filter(pk=job.pk, status="pending").exists()
+    wait_for(has_status(job, "completed"))
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        undone = kind.enqueue()
+        let_it_look()
+        raise ZeroDivisionError
+
+    last = kind.enqueue()
+    wait_for(has_status(last, "completed"))
+    assert set(Effect.objects.values_list("job", flat=True)) == {job.pk, last.pk}
+    assert not kind.rows.filter(pk=undone.pk).exists()
 
 
 def test_no_more_run_at_the_same_time_than_there_are_seats(
