@@ -280,8 +280,7 @@ def test_wrong_options_are_told_in_a_sentence(worker_process: Start) -> None:
 
 def suspects_at_work(start: Start, script: str, argument: str) -> WorkerProcess:
     """A worker that runs, each in a process of its own, what the one before it died with."""
-    for _ in range(2):
-        Probe.objects.enqueue(script=script, argument=argument)
+    PROBE.enqueue_many(2, script, argument)
     first = start("--seats", "probe=2").wait_ready()
     wait_for(running_on(first, 2))
     first.kill()
@@ -299,7 +298,7 @@ def test_a_stop_lets_suspects_finish_within_the_grace(
     wait_for(lambda: worker.has_said("worker: stopping"))
     gate.touch()
     assert worker.wait() == 0
-    assert set(Probe.objects.values_list("status", "attempts")) == {("completed", 2)}
+    assert set(PROBE.rows.values_list("status", "attempts")) == {("completed", 2)}
 
 
 def test_a_second_signal_hands_suspects_back_at_once(worker_process: Start) -> None:
@@ -310,4 +309,4 @@ def test_a_second_signal_hands_suspects_back_at_once(worker_process: Start) -> N
     asked = time.monotonic()
     assert worker.wait() == 0
     assert time.monotonic() - asked < 8
-    assert set(Probe.objects.values_list("status", "attempts")) == {("pending", 1)}
+    assert set(PROBE.rows.values_list("status", "attempts")) == {("pending", 1)}
