@@ -4,6 +4,7 @@ import logging
 import queue
 import threading
 import time
+from collections.abc import Callable
 
 from django.db import InterfaceError, OperationalError, transaction
 
@@ -16,14 +17,21 @@ from jobs.engine.weather import SICK, Weather
 
 logger = logging.getLogger(__name__)
 
+# What has run and is not written yet would run again if the worker died.
+MOST_UNWRITTEN = 100
+
 
 class Finisher(threading.Thread):
     """Takes outcomes from the seats; while one commit is under way, the next batch gathers."""
 
-    def __init__(self, running: Running, *, using: str) -> None:
+    def __init__(
+        self, running: Running, *, using: str, caught_up: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__(name="jobs-finisher", daemon=True)
         self._using = using
         self._running = running
+        self._caught_up = caught_up
+        self._awaited = False
         self._bell: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
         self._kept: list[Outcome] = []
         self._poked = threading.Event()
@@ -32,6 +40,26 @@ class Finisher(threading.Thread):
 
     def put(self, outcome: Outcome) -> None:
         self._bell.put(outcome)
+
+    def is_behind(self) -> bool:
+        """So many outcomes wait that there should be no more; `caught_up` is called when it is half.
+
+        Handlers that are shorter than a commit would otherwise run far ahead of what is written.
+        """
+        # Set before the look, so that who writes the last of them meanwhile tells it.
+        self._awaited = True
+        self._awaited = self._unwritten() >= MOST_UNWRITTEN
+        return self._awaited
+
+    def _unwritten(self) -> int:
+        return len(self._kept) + self._bell.qsize()
+
+    def _written(self, outcome: Outcome) -> None:
+        self._kept.remove(outcome)
+        self._running.remove(outcome.run)
+        if self._awaited and self._unwritten() * 2 <= MOST_UNWRITTEN:
+            self._awaited = False
+            self._caught_up()
 
     def poke(self) -> None:
         """A report waits to be written."""
@@ -116,7 +144,7 @@ class Finisher(threading.Thread):
         self._complete_together()
         while self._kept:
             write(self._kept[0])
-            self._running.remove(self._kept.pop(0).run)
+            self._written(self._kept[0])
 
     def _complete_together(self) -> None:
         """Complete the plain ones of each kind in one commit; leave all where any claim is lost."""
@@ -134,8 +162,7 @@ class Finisher(threading.Thread):
             except LostClaim:
                 continue
             for outcome in outcomes:
-                self._kept.remove(outcome)
-                self._running.remove(outcome.run)
+                self._written(outcome)
 
 
 def write(outcome: Outcome) -> None:

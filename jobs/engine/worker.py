@@ -67,7 +67,7 @@ class Worker:
         self._weather = Weather("worker")
         self.running = Running()
         using = kinds[0].objects.db
-        self.finisher = Finisher(self.running, using=using)
+        self.finisher = Finisher(self.running, using=using, caught_up=self.ring)
         self._using = using
         self.beat = Beat(self.running, config=self._settings, using=using, abandon=self._abandon)
         self.waker = Waker([channel_of(kind.kind) for kind in kinds], self._hint, using=using)
@@ -192,6 +192,8 @@ class Worker:
         first = self._turn % len(kinds)
         claimed = 0
         self._backlog.clear()
+        if self.finisher.is_behind():
+            return 0
         for kind in kinds[first:] + kinds[:first]:
             if kind in due and not self._stops and not self._suspects_only:
                 claimed += self._claim_kind(kind)
