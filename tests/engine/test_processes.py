@@ -12,8 +12,9 @@ import pytest
 from jobs.engine.management.commands.runworker import without_option
 from jobs.engine.supervisor import DEATHS_IN_A_ROW, Child, Supervisor
 from tests.kinds.models import Effect, Probe
+from tests.kinds.scripted import PROBE
 from tests.waiting import wait_for
-from tests.workers import WorkerProcess
+from tests.workers import WorkerProcess, status_of
 
 Start = Callable[..., WorkerProcess]
 
@@ -55,6 +56,50 @@ def test_workers_leave_when_their_supervisor_is_killed(worker_process: Start) ->
     supervisor.kill()
 
     wait_for(lambda: not any(process.is_running() for process in living))
+
+
+def deaf(gate: Path) -> None:
+    PROBE.enqueue("wait_deafly", gate, max_running_seconds=0.3, max_attempts=1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_alone_leaves_with_75_after_two_threads_that_ignore_their_limit(
+    worker_process: Start, tmp_path: Path
+) -> None:
+    gate, later = tmp_path / "open", tmp_path / "open later"
+    for _ in range(2):
+        deaf(gate)
+    polite = PROBE.enqueue("wait_for_file", later)
+    worker = worker_process("--kinds", "probe", "--seats", "probe=3")
+    wait_for(lambda: PROBE.count("failed") == 2)
+    waiting = PROBE.enqueue()
+    # What still runs may finish, but nothing more is claimed.
+    assert worker.process.poll() is None
+    later.touch()
+
+    assert worker.wait() == 75
+    assert [status_of(job) for job in (polite, waiting)] == ["completed", "pending"]
+    for job in PROBE.rows.filter(status="failed"):
+        assert job.error_message == "Took longer than the limit of 0.3 seconds."
+        assert [line["outcome"] for line in job.attempt_log] == ["timed out"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_supervisor_starts_a_worker_again_that_gave_up_its_threads(
+    worker_process: Start, tmp_path: Path
+) -> None:
+    deaf(tmp_path / "never")
+    supervisor = worker_process("--processes", "2", "--seats", "probe=1", JOBS_MAX_ABANDONED="1")
+    wait_for(lambda: supervisor.has_said("leaves and is started again"))
+    wait_for(lambda: sum("is ready" in line for line in supervisor.log) == 3)
+
+    # Two workers again: two jobs at the same time.
+    PROBE.enqueue_many(2, "wait_for_file", tmp_path / "open")
+    wait_for(lambda: PROBE.count("running") == 2)
+    (tmp_path / "open").touch()
+    wait_for(lambda: PROBE.count("completed") == 2)
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == 0
 
 
 def test_a_child_that_never_stays_alive_makes_the_supervisor_give_up(
