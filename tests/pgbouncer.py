@@ -56,7 +56,9 @@ def pgbouncer(transactional_db: None) -> Iterator[str]:
     running = subprocess.Popen([program(), "--quiet", folder / "ini"], user=account)
     try:
         wait_for(lambda: answers(port))
-        yield f"postgresql://{of['USER']}@127.0.0.1:{port}/{of['NAME']}"
+        address = f"{of['USER']}@127.0.0.1:{port}/{of['NAME']}"
+        # As README.md advises.
+        yield f"postgresql://{address}?DISABLE_SERVER_SIDE_CURSORS=true"
     finally:
         running.terminate()
         running.wait()

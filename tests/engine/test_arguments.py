@@ -138,3 +138,30 @@ def test_a_column_takes_no_value_that_only_looks_like_its_own(
     with pytest.raises(error, match=next(iter(columns))):
         Probe.objects.enqueue(**columns)
     assert not Probe.objects.exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        ("nul \x00", ValueError),
+        ("\ud800", ValueError),
+        (float("nan"), ValueError),
+        ("x" * 5_000_000, ValueError),
+        (datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC), TypeError),
+        (Probe(), TypeError),
+    ],
+    ids=["nul", "surrogate", "nan", "5 MB", "datetime", "model"],
+)
+@pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
+def test_enqueue_names_the_argument_of_a_task_and_stores_nothing(
+    value: Any, error: type[Exception], many: bool
+) -> None:
+    good = {"task": "x.y", "payload": {"args": [1]}}
+    wrong = {"task": "x.y", "payload": {"args": [1], "kwargs": {"colour": value}}}
+    place = r"payload takes" if len(str(value)) > 1_000_000 else r"payload\['kwargs'\]\['colour'\]"
+
+    with pytest.raises(error, match=place):
+        TaskJob.objects.enqueue_many([good, wrong]) if many else TaskJob.objects.enqueue(**wrong)
+
+    assert not TaskJob.objects.exists()

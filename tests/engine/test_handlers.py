@@ -11,6 +11,7 @@ from jobs.engine.models import TaskJob
 from jobs.engine.progress import FULL, LOG_CHARACTERS
 from jobs.engine.testing import assert_enqueued, assert_not_enqueued, inline, run_pending
 from tests.kinds.models import Chain, Effect, Ledger, Probe
+from tests.kinds.scripted import EVERY_KIND, KINDS_WITH_A_RUN, Scripted
 from tests.workers import run_due
 
 
@@ -157,27 +158,26 @@ def test_follow_up_jobs_are_enqueued_by_the_completing_transaction(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_five_megabytes_of_dirt_are_stored_cleaned_and_cut() -> None:
-    dirt = "\x00\x1b[31m\ud800" + "x" * 5_000_000
-    monkey = pytest.MonkeyPatch()
+@pytest.mark.parametrize(
+    ("kind", "script"),
+    [
+        *((kind, "raise_dirt") for kind in EVERY_KIND),
+        *((kind, "speak_dirt") for kind in KINDS_WITH_A_RUN),
+    ],
+    ids=str,
+)
+def test_five_megabytes_of_dirt_are_stored_cleaned_and_cut(kind: Scripted, script: str) -> None:
+    job = kind.enqueue(script, max_attempts=1)
 
-    def perform(self: Probe, run: Any) -> None:
-        run.report(1, step=dirt)
-        run.log(dirt)
-        raise ValueError(dirt)
+    run_due(kind.model)
 
-    monkey.setattr(Probe, "perform", perform)
-    job = Probe.objects.enqueue(max_attempts=1)
-    try:
-        run_due()
-    finally:
-        monkey.undo()
-
-    row = Probe.objects.get(pk=job.pk)
-    assert row.status == "failed"
-    assert len(row.error_message) < 2_100
-    assert len(row.progress_step) <= 200
-    assert len(row.log) <= 1_001
-    (entry,) = row.attempt_log
+    job.refresh_from_db()
+    assert job.status == "failed"
+    assert 2_000 < len(job.error_message) < 2_100
+    (entry,) = job.attempt_log
     assert len(entry["traceback"].encode()) <= 16 * 1024
-    assert not {"\x00", "\x1b", "\ud800"} & set(row.error_message + row.log + entry["traceback"])
+    if script == "speak_dirt":
+        assert 0 < len(job.progress_step) <= 200
+        assert 0 < len(job.log) <= 1_001
+    kept = job.error_message + job.log + job.progress_step + entry["traceback"]
+    assert not {"\x00", "\x1b", "\ud800"} & set(kept)
