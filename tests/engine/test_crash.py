@@ -18,7 +18,6 @@ from tests.kinds.scripted import (
     PROBE,
     Scripted,
     for_each_kind,
-    for_each_kind_with_a_run,
 )
 from tests.waiting import wait_for
 from tests.workers import WorkerProcess, has_status, run_due, status_of
@@ -125,7 +124,7 @@ def test_a_worker_that_runs_already_takes_over_from_a_dead_process_within_second
     wait_for(lambda: PROBE.rows.filter(status="completed", suspect=False).count() == 4)
 
 
-@for_each_kind_with_a_run
+@for_each_kind
 def test_a_killed_worker_takes_the_processes_of_its_suspects_along(
     worker_process: Start, kind: Scripted
 ) -> None:
@@ -141,7 +140,7 @@ def test_a_killed_worker_takes_the_processes_of_its_suspects_along(
     wait_for(lambda: kind.rows.filter(status="pending", attempts=1).exists())
 
 
-@for_each_kind_with_a_run
+@for_each_kind
 @pytest.mark.parametrize("script", ["wait_politely", "sleep_without_checks"])
 def test_sigterm_hands_jobs_back_in_time_and_unspent_and_they_run_at_once_elsewhere(
     worker_process: Start, kind: Scripted, script: str
@@ -164,7 +163,7 @@ def test_sigterm_hands_jobs_back_in_time_and_unspent_and_they_run_at_once_elsewh
     assert set(kind.rows.values_list("attempts", flat=True)) == {1}
 
 
-@for_each_kind_with_a_run
+@for_each_kind
 def test_ten_deploys_in_a_row_do_not_fail_a_job(
     worker: Callable[..., Worker], kind: Scripted
 ) -> None:

@@ -11,7 +11,7 @@ from jobs.engine.models import TaskJob
 from jobs.engine.progress import FULL, LOG_CHARACTERS
 from jobs.engine.testing import assert_enqueued, assert_not_enqueued, inline, run_pending
 from tests.kinds.models import Chain, Effect, Ledger, Probe
-from tests.kinds.scripted import EVERY_KIND, KINDS_WITH_A_RUN, Scripted
+from tests.kinds.scripted import Scripted, for_each_kind
 from tests.workers import run_due
 
 
@@ -158,16 +158,9 @@ def test_follow_up_jobs_are_enqueued_by_the_completing_transaction(
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(
-    ("kind", "script"),
-    [
-        *((kind, "raise_dirt") for kind in EVERY_KIND),
-        *((kind, "speak_dirt") for kind in KINDS_WITH_A_RUN),
-    ],
-    ids=str,
-)
-def test_five_megabytes_of_dirt_are_stored_cleaned_and_cut(kind: Scripted, script: str) -> None:
-    job = kind.enqueue(script, max_attempts=1)
+@for_each_kind
+def test_five_megabytes_of_dirt_are_stored_cleaned_and_cut(kind: Scripted) -> None:
+    job = kind.enqueue("speak_dirt", max_attempts=1)
 
     run_due(kind.model)
 
@@ -176,8 +169,7 @@ def test_five_megabytes_of_dirt_are_stored_cleaned_and_cut(kind: Scripted, scrip
     assert 2_000 < len(job.error_message) < 2_100
     (entry,) = job.attempt_log
     assert len(entry["traceback"].encode()) <= 16 * 1024
-    if script == "speak_dirt":
-        assert 0 < len(job.progress_step) <= 200
-        assert 0 < len(job.log) <= 1_001
+    assert 0 < len(job.progress_step) <= 200
+    assert 0 < len(job.log) <= 1_001
     kept = job.error_message + job.log + job.progress_step + entry["traceback"]
     assert not {"\x00", "\x1b", "\ud800"} & set(kept)

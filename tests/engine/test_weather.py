@@ -24,7 +24,6 @@ from tests.kinds.scripted import (
     EVERY_KIND,
     Scripted,
     for_each_kind,
-    for_each_kind_with_a_run,
 )
 from tests.outages import ask, database_away, end_sessions, impatient, interrupt_server
 from tests.waiting import wait_for
@@ -126,7 +125,7 @@ def test_an_outcome_is_written_when_the_database_is_back_and_the_job_not_run_aga
     wait_for(has_status(kind.enqueue(), "completed"))
 
 
-@for_each_kind_with_a_run
+@for_each_kind
 def test_a_worker_that_cannot_renew_past_the_lease_stops_its_jobs_itself(
     worker_process: Start, tmp_path: Path, kind: Scripted
 ) -> None:
@@ -143,7 +142,7 @@ def test_a_worker_that_cannot_renew_past_the_lease_stops_its_jobs_itself(
     wait_for(lambda: Effect.objects.filter(job=job.pk, attempt=2).exists())
 
 
-@for_each_kind_with_a_run
+@for_each_kind
 def test_a_long_transaction_of_a_handler_starts_nothing_twice(
     worker_process: Start, tmp_path: Any, kind: Scripted
 ) -> None:

@@ -1,6 +1,5 @@
 """Kinds whose jobs do what a test tells them to, so that one rule is tried on each of them."""
 
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ class Scripted:
     """A kind, and the columns that make its jobs follow a script of `tests.kinds.scripts`."""
 
     model: type[Job]
-    columns: Callable[[uuid.UUID, str, str], dict[str, Any]]
+    columns: Callable[[str, str], dict[str, Any]]
 
     def __str__(self) -> str:
         return self.model.kind
@@ -29,8 +28,7 @@ class Scripted:
 
     def born(self, script: Any = "effect", argument: object = "", **columns: Any) -> dict[str, Any]:
         """What `enqueue` takes for a job that does this."""
-        pk = uuid7()
-        return {"id": pk, **self.columns(pk, script, str(argument)), **columns}
+        return {"id": uuid7(), **self.columns(script, str(argument)), **columns}
 
     def enqueue(self, *script: Any, **columns: Any) -> Any:
         return self.model.objects.enqueue(**self.born(*script, **columns))
@@ -46,18 +44,15 @@ class Scripted:
         return "--kinds", str(self), "--seats", f"{self}={number}"
 
 
-PROBE = Scripted(Probe, lambda pk, script, argument: {"script": script, "argument": argument})
+PROBE = Scripted(Probe, lambda script, argument: {"script": script, "argument": argument})
 TASK = Scripted(
     TaskJob,
-    lambda pk, script, argument: {
+    lambda script, argument: {
         "task": "tests.kinds.playing.play",
-        "payload": {"args": [str(pk), script, argument]},
+        "payload": {"args": [script, argument]},
     },
 )
 
 EVERY_KIND = [PROBE, TASK]
-# Scripts that report, log, look whether they are to end, or start programs need their run.
-KINDS_WITH_A_RUN = [PROBE]
 
 for_each_kind = pytest.mark.parametrize("kind", EVERY_KIND, ids=str)
-for_each_kind_with_a_run = pytest.mark.parametrize("kind", KINDS_WITH_A_RUN, ids=str)

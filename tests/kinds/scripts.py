@@ -1,4 +1,7 @@
-"""What a job of the tests may be told to do. Each takes the run, and the argument of its job."""
+"""What a job of the tests may be told to do.
+
+Each takes the run, or the context that a task has in place of it, and the argument of its job.
+"""
 
 import ctypes
 import os
@@ -149,10 +152,6 @@ def report(run: Any, argument: str) -> None:
 def speak_dirt(run: Any, argument: str) -> None:
     run.report(1, step=DIRT)
     run.log(DIRT)
-    raise ValueError(DIRT)
-
-
-def raise_dirt(run: Any, argument: str) -> None:
     raise ValueError(DIRT)
 
 
