@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import logging
 import signal
 import threading
 import time
@@ -20,6 +21,7 @@ from jobs.engine.retry import (
     Cancelled,
     Decision,
     Failed,
+    Lost,
     Released,
     Snooze,
     Stopped,
@@ -27,6 +29,8 @@ from jobs.engine.retry import (
     decide,
 )
 from jobs.engine.text import clean_traceback, words_of
+
+logger = logging.getLogger(__name__)
 
 SECONDS_TO_DIE = 2.0
 
@@ -188,16 +192,16 @@ class Outcome:
 
 def execute(run: Run) -> Outcome:
     """Perform the job; every way in which a handler can end comes back as an Outcome."""
+    before = _open_transactions()
     try:
         run.check()
         if run.job.runs_atomically():
             return _execute_atomically(run)
         with run.handling():
             result = run.job.perform(run)
+        if _open_transactions() != before:
+            raise Failed("It left a transaction open, which is rolled back.")
         return Outcome(run, Decision("complete"), result)
-    except LostClaim:
-        run.leave()
-        return Outcome(run, Decision("drop"))
     except BaseException as error:
         run.leave()
         return outcome_of(run, error)
@@ -207,13 +211,38 @@ def execute(run: Run) -> Outcome:
 
 def _execute_atomically(run: Run) -> Outcome:
     """Perform and complete in one transaction: a lost claim takes the effects with it."""
-    with transaction.atomic(using=run.job._state.db):
-        with run.handling():
-            result = run.job.perform(run)
-        # Its last words, which nobody could write once it is completed.
-        with run.progress.writing():
-            run.job.complete(result)
+    lost = False
+    try:
+        with transaction.atomic(using=run.job._state.db):
+            with run.handling():
+                result = run.job.perform(run)
+            try:
+                # Its last words, which nobody could write once it is completed.
+                with run.progress.writing():
+                    run.job.complete(result)
+            except LostClaim:
+                lost = True
+                raise
+    except LostClaim:
+        # One that the handler met itself, about another job, is a failure like others.
+        if not lost:
+            raise
     return Outcome(run, Decision("drop"))
+
+
+def _open_transactions() -> dict[str, int]:
+    """How deep in transactions this thread is, by database."""
+    opened = connections.all(initialized_only=True)
+    return {one.alias: depth for one in opened if (depth := len(one.atomic_blocks))}
+
+
+def close_everything() -> None:
+    """Close this thread's connections, also those in which a handler left a transaction open."""
+    for connection in connections.all(initialized_only=True):
+        if connection.in_atomic_block:
+            connection.close()
+            # This wrapper stays marked as being inside; the next use makes a new one.
+            del connections[connection.alias]
 
 
 def give_connections_back() -> None:
@@ -227,7 +256,20 @@ def give_connections_back() -> None:
 
 def outcome_of(run: Run, error: BaseException) -> Outcome:
     """What follows from an error; a run that was asked to stop ended for that reason."""
+    try:
+        return _outcome_of(run, error)
+    except BaseException:
+        # A back-off or a message of the kind's own that fails must not take the seat along.
+        logger.exception("%s: it cannot be told how it ended", run.job)
+        message = f"{type(error).__name__}, of which no more can be told."
+        entry = run.job.log_entry("failed", ended_at=None, message=message)
+        return Outcome(run, Decision("fail"), entry=entry)
+
+
+def _outcome_of(run: Run, error: BaseException) -> Outcome:
     cause = run.stopped or error
+    if run.stopped is None and isinstance(error, (Lost, Released)):
+        cause = Failed(f"The handler raised {type(error).__name__}, which is the worker's to say.")
     decision = decide(
         cause,
         attempt=run.job.attempts,

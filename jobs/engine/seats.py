@@ -5,7 +5,7 @@ import queue
 import threading
 from collections.abc import Callable
 
-from jobs.engine.execution import Outcome, Run, execute
+from jobs.engine.execution import Outcome, Run, close_everything, execute
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +64,7 @@ class Seats:
     def _sit(self) -> None:
         while (run := self._work.get()) is not None:
             outcome = execute(run)
+            close_everything()
             with self._lock:
                 if run in self._abandoned:
                     # This thread was replaced and its job ended without it.

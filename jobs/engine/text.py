@@ -22,8 +22,8 @@ def clean_traceback(error: BaseException) -> str:
     """The traceback, its end kept, at most 16 KiB of UTF-8."""
     try:
         text = "".join(traceback.format_exception(error))
-    except Exception:
-        # An exception whose own __str__ fails must still be recorded.
+    except BaseException:
+        # An exception whose own __str__ fails, by whatever, must still be recorded.
         text = f"{type(error).__name__} (its traceback cannot be shown)"
     data = clean(text[-TRACEBACK_BYTES:], limit=TRACEBACK_BYTES).encode()[-TRACEBACK_BYTES:]
     return data.decode("utf-8", "ignore")
@@ -33,6 +33,6 @@ def words_of(error: BaseException) -> str:
     """The exception's own message, cleaned; its class name where it says nothing."""
     try:
         message = clean(str(error))
-    except Exception:
+    except BaseException:
         message = ""
     return message.strip() or type(error).__name__

@@ -1,5 +1,6 @@
 """A worker in this process: how jobs end, and what it does around them."""
 
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -374,3 +375,46 @@ def test_a_cancel_does_not_lift_the_time_limit(worker: Callable[..., Worker]) ->
     wait_for(lambda: Effect.objects.exists())
     Probe.objects.get(pk=job.pk).cancel()
     wait_for(has_status(job, "cancelled"), seconds=8)
+
+
+def test_a_seat_survives_what_cannot_even_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_backoff(self: Probe, attempt: int) -> float:
+        sys.exit("no back-off")
+
+    Probe.objects.enqueue(script="raise_what_cannot_be_told", max_attempts=1)
+    Probe.objects.enqueue(script="fail")
+    good = Probe.objects.enqueue()
+    monkeypatch.setattr(Probe, "backoff", no_backoff)
+
+    run_due(seats={"probe": 1})
+
+    assert status_of(good) == "completed"
+    failed = Probe.objects.filter(status="failed").order_by("id")
+    assert [job.error_message for job in failed] == [
+        "Untellable: Untellable",
+        "ValueError, of which no more can be told.",
+    ]
+
+
+def test_a_transaction_that_was_left_open_fails_its_job_and_no_other() -> None:
+    bad = Probe.objects.enqueue(script="leave_a_transaction_open", max_attempts=1)
+    good = Probe.objects.enqueue()
+
+    run_due(seats={"probe": 1})
+
+    assert status_of(good) == "completed"
+    assert list(Effect.objects.values_list("job", flat=True)) == [good.pk]
+    row = Probe.objects.get(pk=bad.pk)
+    assert (row.status, row.error_message) == (
+        "failed",
+        "It left a transaction open, which is rolled back.",
+    )
+
+
+@pytest.mark.parametrize("name", ["LostClaim", "Lost", "Released"])
+def test_a_handler_that_raises_the_workers_own_words_has_failed(name: str) -> None:
+    job = Probe.objects.enqueue(script="raise_what_is_the_workers", argument=name, max_attempts=1)
+    run_due()
+    row = Probe.objects.get(pk=job.pk)
+    assert (row.status, row.attempts) == ("failed", 1)
+    assert name in row.error_message

@@ -7,12 +7,14 @@ import ctypes
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from django.db import transaction
 
-from jobs.engine.retry import Failed, Permanent, RetryAfter, Snooze
+from jobs.engine.lifecycle import LostClaim
+from jobs.engine.retry import Failed, Lost, Permanent, Released, RetryAfter, Snooze
 
 DIRT = "\x00\x1b[31m\ud800" + "x" * 5_000_000
 
@@ -159,3 +161,26 @@ def tell_when_done(run: Any, argument: str) -> None:
     """Wait for the file `argument`, then make the file `argument`.done."""
     wait_for_file(run, argument)
     Path(f"{argument}.done").touch()
+
+
+def hang_in_an_executor(run: Any, argument: str) -> None:
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(time.sleep, 600).result()
+
+
+def leave_a_transaction_open(run: Any, argument: str) -> None:
+    transaction.atomic().__enter__()
+    effect(run, argument)
+
+
+def raise_what_cannot_be_told(run: Any, argument: str) -> None:
+    raise Untellable
+
+
+def raise_what_is_the_workers(run: Any, argument: str) -> None:
+    raise {"LostClaim": LostClaim, "Lost": Lost, "Released": Released}[argument]("my own")
+
+
+class Untellable(Exception):
+    def __str__(self) -> str:
+        sys.exit("even that fails")
