@@ -133,9 +133,11 @@ ARROWS: dict[str, set[str]] = {
         "jobs.engine.lifecycle",
         "jobs.engine.schedules",
     },
+    "jobs.engine.leaving": set(),
     "jobs.engine.loaded": set(),
     "jobs.engine.suspects": {
         "jobs.engine.isolation",
+        "jobs.engine.leaving",
         "jobs.engine.lifecycle",
         "jobs.engine.worker",
     },

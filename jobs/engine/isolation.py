@@ -96,9 +96,12 @@ class Isolation:
 
     def stop(self) -> None:
         """Let the children drain; the second time, release what they run at once."""
+        # Two equal signals in a row may arrive as one.
+        number = signal.SIGINT if self._stopping.is_set() else signal.SIGTERM
         self._stopping.set()
         for child in self._living():
-            child.terminate()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid or 0, number)
 
     def join(self, seconds: float) -> None:
         """Wait for the children to end; kill those that do not."""

@@ -169,13 +169,14 @@ class Supervisor:
         return False
 
     def _stop_children(self) -> None:
-        """SIGTERM to all, once more for a second signal, SIGKILL when the time is over."""
+        """SIGTERM to all, SIGINT for a second signal, SIGKILL when the time is over."""
         told = 0
         deadline = time.monotonic() + self._stop_seconds
         while self._alive() and time.monotonic() < deadline:
             if told < max(1, self._stops):
+                # Two equal signals in a row may arrive as one.
+                self._signal(signal.SIGINT if told else signal.SIGTERM)
                 told += 1
-                self._signal(signal.SIGTERM)
             self._wait(0.1)
         if self._alive():
             names = ", ".join(child.name for child in self._alive())

@@ -1,11 +1,11 @@
 """The process of a suspect: a worker with one seat that ends when there are no suspects left."""
 
 import signal
-import sys
 from collections.abc import Sequence
 from typing import Protocol
 
 from jobs.engine.isolation import become_a_child
+from jobs.engine.leaving import leave
 from jobs.engine.lifecycle import Job
 from jobs.engine.worker import Worker
 
@@ -23,7 +23,7 @@ def run_suspects(name: str, *, grace_seconds: float | None, queues: Sequence[str
         suspects_only=True,
     )
     stop_on_signals(worker)
-    sys.exit(worker.run())
+    leave(worker.run())
 
 
 class Stoppable(Protocol):

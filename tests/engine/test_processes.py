@@ -4,12 +4,11 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from jobs.engine.management.commands.runworker import without_option
+from jobs.engine.management.commands.runworker import command_for_one
 from jobs.engine.supervisor import DEATHS_IN_A_ROW, Child, Supervisor
 from tests.kinds.models import Effect, Probe
 from tests.kinds.scripted import PROBE
@@ -120,13 +119,42 @@ def test_a_child_that_never_stays_alive_makes_the_supervisor_give_up(
     assert child.deaths == DEATHS_IN_A_ROW
 
 
+@pytest.mark.parametrize("program", ["/srv/shop/manage.py", "/lib/django/__main__.py"])
+def test_a_child_is_started_by_the_same_program_with_the_other_options(
+    monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", [program, "runworker", "--processes", "2"])
+    given = {
+        "processes": 2,
+        "burst": False,
+        "kinds": "a,b",
+        "grace": 0.0,
+        "seats": "",
+        "queues": None,
+    }
+    start = ["-m", "django"] if "django" in program else [program]
+    assert command_for_one(given) == [
+        *(sys.executable, *start, "runworker", "--kinds=a,b", "--grace=0.0")
+    ]
+
+
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
-    ("argv", "rest"),
-    [
-        (["m", "runworker", "--processes", "2", "--burst"], ["m", "runworker", "--burst"]),
-        (["m", "runworker", "--processes=2", "--kinds", "a"], ["m", "runworker", "--kinds", "a"]),
-        (["m", "runworker"], ["m", "runworker"]),
-    ],
+    ("options", "word"),
+    [(["--proc", "2"], "unrecognized arguments"), (["--burst", "--processes", "2"], "choose one")],
+    ids=" ".join,
 )
-def test_a_child_is_started_with_the_other_options(argv: list[str], rest: list[Any]) -> None:
-    assert without_option(argv, "--processes") == rest
+def test_options_that_would_start_workers_without_end_are_refused(
+    worker_process: Start, options: list[str], word: str
+) -> None:
+    process = worker_process(*options)
+    assert process.wait() in (1, 2)
+    assert process.has_said(word)
+
+
+def test_a_worker_leaves_although_an_executor_of_a_handler_hangs(worker_process: Start) -> None:
+    for _ in range(2):
+        Probe.objects.enqueue(script="hang_in_an_executor", max_attempts=1, max_running_seconds=0.5)
+    process = worker_process("--seats", "probe=2", "--kinds", "probe")
+    assert process.wait(30) == 75
+    assert set(Probe.objects.values_list("status", flat=True)) == {"failed"}

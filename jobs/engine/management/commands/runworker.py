@@ -2,28 +2,42 @@
 
 import sys
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import InterfaceError, OperationalError, connections
 from django.tasks import DEFAULT_TASK_QUEUE_NAME, task_backends
 
 from jobs.engine.backend import JobsBackend
 from jobs.engine.conf import config, parse_seats
 from jobs.engine.crew import Crew
+from jobs.engine.leaving import leave
 from jobs.engine.lifecycle import Job
 from jobs.engine.supervisor import Child, Supervisor
 from jobs.engine.suspects import run_suspects, stop_on_signals
 
 # After the grace period: to unwind handlers, and to write how they ended.
 SECONDS_TO_LEAVE = 15
+PASSED_ON = ("kinds", "seats", "queues", "grace", "settings", "pythonpath", "verbosity")
 
 
 class Command(BaseCommand):
     help = "Run jobs until SIGTERM or SIGINT. A second signal hands running jobs back at once."
+
+    _is_the_program = False
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        # Called by other code, the process is not ours to end.
+        self._is_the_program = True
+        super().run_from_argv(argv)
+
+    def create_parser(self, prog_name: str, subcommand: str, **options: Any) -> CommandParser:
+        # What is passed on to the processes is found by its full name.
+        return super().create_parser(prog_name, subcommand, **{**options, "allow_abbrev": False})
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--kinds", help="only these kinds, as in import,email (default: all)")
@@ -47,7 +61,7 @@ class Command(BaseCommand):
         grace = chosen_grace(options["grace"])
         demand_tables(kinds)
         if options["processes"] != 1:
-            sys.exit(run_processes(options["processes"], grace, sys.argv))
+            sys.exit(run_processes(options, grace))
         crew = Crew(
             kinds,
             seats=chosen_seats(options["seats"], kinds),
@@ -58,27 +72,34 @@ class Command(BaseCommand):
         )
         stop_on_signals(crew)
         self.stderr.write(f"Worker for {', '.join(kind.kind for kind in kinds)} is ready.")
-        sys.exit(crew.run())
+        code = crew.run()
+        if self._is_the_program:
+            leave(code)
+        sys.exit(code)
 
 
-def run_processes(number: int, grace: float | None, argv: Sequence[str]) -> int:
+def run_processes(options: Mapping[str, Any], grace: float | None) -> int:
     """Supervise so many workers like this one; returns the exit code."""
+    number = options["processes"]
     if number < 1:
         raise CommandError("--processes is a number from 1.")
+    if options["burst"]:
+        raise CommandError("--burst ends, and --processes starts again what ends: choose one.")
     seconds = config().grace_seconds if grace is None else grace
-    command = [sys.executable, *without_option(argv, "--processes")]
+    command = command_for_one(options)
     children = [Child(f"worker {index}", command) for index in range(1, number + 1)]
     return Supervisor(children, stop_seconds=seconds + SECONDS_TO_LEAVE).run()
 
 
-def without_option(argv: Sequence[str], name: str) -> list[str]:
-    """`argv` without an option that has a value, however it was written."""
-    kept, skip = [], False
-    for argument in argv:
-        if not skip and argument != name and not argument.startswith(f"{name}="):
-            kept.append(argument)
-        skip = argument == name and not skip
-    return kept
+def command_for_one(options: Mapping[str, Any]) -> list[str]:
+    """The command line of one worker with these options, by the program that runs here."""
+    program = [sys.argv[0]]
+    if Path(sys.argv[0]).name in ("__main__.py", "django-admin"):
+        program = ["-m", "django"]
+    passed = [
+        f"--{name}={value}" for name in PASSED_ON if (value := options.get(name)) not in (None, "")
+    ]
+    return [sys.executable, *program, "runworker", *passed]
 
 
 def chosen_kinds(names: str | None) -> list[type[Job]]:
