@@ -1,12 +1,13 @@
 """The state machine: every change of a job's status is in this file."""
 
 import copy
+import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, InterfaceError, OperationalError, transaction
 from django.db.models import F, Q, Value
 from django.db.models.functions import Now, StrIndex
 from django.dispatch import Signal
@@ -19,6 +20,8 @@ from jobs.engine.history import with_entry
 from jobs.engine.kinds import KindLock
 from jobs.engine.retry import WorkerLost
 from jobs.engine.row import OVER, JobRow, Status
+
+logger = logging.getLogger(__name__)
 
 UNCLAIMED: Mapping[str, Any] = {"claim": None, "lease_until": None}
 
@@ -188,15 +191,8 @@ class Job(JobRow):
         )
 
     def fail(self, entry: Mapping[str, Any]) -> None:
-        """running → failed."""
-        self._move(
-            Status.FAILED,
-            error_message=entry["message"],
-            suspect=False,
-            completed_at=Now(),
-            **self._logged(entry),
-            **UNCLAIMED,
-        )
+        """running → failed, with the kind's follow-up work, in one transaction."""
+        self._fail(entry, suspect=False)
 
     def cancelled(self, entry: Mapping[str, Any]) -> None:
         """running and asked → cancelled."""
@@ -278,17 +274,34 @@ class Job(JobRow):
             over = {"completed_at": Now(), **self._logged(entry), **UNCLAIMED}
             self._move(Status.CANCELLED, among=asked, **over)
 
+    def _fail(self, entry: Mapping[str, Any], *, among: Q | None = None, suspect: bool) -> None:
+        over = {"completed_at": Now(), "suspect": suspect, **self._logged(entry), **UNCLAIMED}
+        with transaction.atomic(using=self._state.db):
+            self._move(Status.FAILED, among=among, error_message=entry["message"], **over)
+            if type(self).on_failed is not JobRow.on_failed:
+                self._follow_failure(entry)
+
+    def _follow_failure(self, entry: Mapping[str, Any]) -> None:
+        try:
+            with transaction.atomic(using=self._state.db):
+                self.on_failed(entry)
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception:
+            # That it failed is true all the same, and nobody else would write it.
+            logger.exception("%s: what follows from its failure was left undone", self)
+
     def _rescue(self, lost: Q) -> bool:
         entry = self.log_entry("worker lost", ended_at=self.now)  # type: ignore[attr-defined]
         entry["error_class"] = f"{WorkerLost.__module__}.{WorkerLost.__qualname__}"
         entry["message"] = "The worker died while running this."
         logged = {**self._logged(entry), "suspect": True}
-        over: dict[str, Any] = {"completed_at": Now(), **logged, **UNCLAIMED}
         try:
             if self.cancel_requested_at:
+                over = {"completed_at": Now(), **logged, **UNCLAIMED}
                 self._move(Status.CANCELLED, among=lost, **over)
             elif self.attempts >= self.max_attempts:
-                self._move(Status.FAILED, among=lost, error_message=entry["message"], **over)
+                self._fail(entry, among=lost, suspect=True)
             else:
                 self._move(
                     Status.PENDING,
@@ -308,20 +321,6 @@ class Job(JobRow):
 
     def _logged(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         return {"attempt_log": with_entry(self.attempt_log, entry)}
-
-    def log_entry(self, outcome: str, *, ended_at: datetime | None, **more: str) -> dict[str, Any]:
-        """One line of the attempt log; times in ISO 8601, of the database's clock."""
-        return {
-            "number": self.attempts,
-            "worker": self.worker,
-            "started_at": self.started_at.isoformat() if self.started_at else None,
-            "ended_at": ended_at.isoformat() if ended_at else None,
-            "outcome": outcome,
-            "error_class": "",
-            "message": "",
-            "traceback": "",
-            **more,
-        }
 
     def _end(self, status: Status, **columns: Any) -> None:
         """Have `on_over` called when this is committed, on a copy that needs no reading."""

@@ -4,6 +4,7 @@ import os
 import time
 import uuid
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, ClassVar, Self
 
 from django.apps import apps
@@ -160,6 +161,20 @@ class JobRow(models.Model):
         open_or_good = self.status in (Status.RUNNING, Status.COMPLETED)
         return spent(self.attempt_log, self.attempts - open_or_good)
 
+    def log_entry(self, outcome: str, *, ended_at: datetime | None, **more: str) -> dict[str, Any]:
+        """One line of the attempt log; times in ISO 8601, of the database's clock."""
+        return {
+            "number": self.attempts,
+            "worker": self.worker,
+            "started_at": self.started_at.isoformat() if self.started_at else None,
+            "ended_at": ended_at.isoformat() if ended_at else None,
+            "outcome": outcome,
+            "error_class": "",
+            "message": "",
+            "traceback": "",
+            **more,
+        }
+
     # What a kind writes itself.
 
     def perform(self, run: Any) -> Any:
@@ -169,6 +184,13 @@ class JobRow(models.Model):
     def on_completed(self, result: Any) -> Mapping[str, Any]:
         """Follow-up work in the completing transaction; returns the kind's own columns to set."""
         return {}
+
+    def on_failed(self, entry: Entry) -> None:
+        """Follow-up work in the failing transaction; `entry` is the attempt log's last line.
+
+        Not for retries and cancels. What it did is undone when it raises; the job fails all the
+        same. It may raise OperationalError: then the failure is written anew, with this, later.
+        """
 
     def at_end(self, status: Status) -> Mapping[str, Any]:
         """The kind's own columns to set in the statement that ends the job with this status."""

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, OperationalError, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -355,6 +355,79 @@ def test_a_job_that_is_to_be_cancelled_is_not_tried_again() -> None:
 
     row = fresh(job)
     assert (row.status, len(row.attempt_log)) == ("cancelled", 1)
+
+
+# What a kind does when a job fails for good.
+
+
+def mourner(done: str = "mourn", **columns: Any) -> Chain:
+    Chain.objects.enqueue(done=done, **columns)
+    (job,) = Chain.objects.claim(1, worker="w", lease_seconds=30)
+    return job
+
+
+def test_what_follows_from_a_failure_is_in_the_failing_transaction() -> None:
+    job = mourner()
+
+    with pytest.raises(RuntimeError), transaction.atomic():
+        job.fail(entry(job))
+        raise RuntimeError("the commit fails")
+    assert (fresh(job).status, Probe.objects.count()) == ("running", 0)
+
+    job.fail(entry(job))
+    assert (fresh(job).status, Probe.objects.get().argument) == ("failed", "mourn: no luck")
+
+
+def test_nothing_follows_from_an_end_that_is_no_failure_for_good() -> None:
+    mourner().complete(0)
+    for verb in ("retry_later", "release", "snooze", "cancelled"):
+        job = mourner()
+        WORKER_VERBS[verb](job)  # type: ignore[arg-type]
+        Chain.objects.all().delete()
+    job = mourner()
+    Chain.objects.rescue(dead=["w"])
+    assert (fresh(job).status, Probe.objects.count()) == ("pending", 0)
+
+
+def test_a_lost_claim_has_no_follow_up_of_its_failure() -> None:
+    zombie = mourner()
+    age_lease(zombie)
+    Chain.objects.rescue()
+
+    with pytest.raises(LostClaim):
+        zombie.fail(entry(zombie))
+
+    assert Probe.objects.count() == 0
+
+
+def test_a_rescue_without_attempts_left_is_a_failure_like_any_other() -> None:
+    job = mourner(max_attempts=1)
+
+    assert [one.pk for one in Chain.objects.rescue(dead=["w"])] == [job.pk]
+
+    assert (fresh(job).status, fresh(job).suspect) == ("failed", True)
+    assert Probe.objects.get().argument == "mourn: The worker died while running this."
+
+
+def test_a_failing_follow_up_is_undone_and_the_job_has_failed_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    job = mourner("mourn badly")
+
+    job.fail(entry(job))
+
+    assert (fresh(job).status, fresh(job).error_message) == ("failed", "no luck")
+    assert Probe.objects.count() == 0
+    assert f"chain {job.pk}: what follows from its failure was left undone" in caplog.text
+
+
+def test_a_database_that_is_away_in_a_follow_up_leaves_all_to_be_written_later() -> None:
+    job = mourner("mourn in rain")
+
+    with pytest.raises(OperationalError), transaction.atomic():
+        job.fail(entry(job))
+
+    assert (fresh(job).status, Probe.objects.count()) == ("running", 0)
 
 
 # What a kind sets at the end.

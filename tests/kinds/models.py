@@ -1,9 +1,10 @@
 """A kind whose handler does what a test tells it to."""
 
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
-from django.db import models
+from django.db import OperationalError, models
 
 from jobs.engine.execution import Run
 from jobs.engine.lifecycle import Job
@@ -77,6 +78,15 @@ class Chain(Job):
             raise ValueError("follow-up work failed")
         Probe.objects.enqueue_many({"script": "effect"} for _ in range(result))
         return {"done": "chained"}
+
+    def on_failed(self, entry: Mapping[str, Any]) -> None:
+        """What `done` says from the beginning."""
+        if self.done:
+            Probe.objects.enqueue(script="effect", argument=f"{self.done}: {entry['message']}")
+        if self.done == "mourn badly":
+            raise ValueError("mourning failed")
+        if self.done == "mourn in rain":
+            raise OperationalError("the database is away")
 
 
 class Letter(Job):
