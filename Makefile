@@ -11,7 +11,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --req
 endif
 LOCK_FLAGS := --all-extras --group forge --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.12 --quiet
 
-.PHONY: env up test check lock screenshots
+.PHONY: env up test check lock messages screenshots
 .DELETE_ON_ERROR:
 
 env: .venv/runtime
@@ -59,6 +59,12 @@ lock:
 	@uv --version >/dev/null || { echo "Locking needs uv."; exit 1; }
 	uv pip compile $(LOCK_FLAGS) pyproject.toml -o requirements.lock
 	uv pip compile $(LOCK_FLAGS) --group dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+
+# Gathers what is to be translated, and compiles what is; needs gettext (Debian: apt-get install gettext).
+messages: .venv/runtime
+	$(BIN)/python manage.py makemessages --locale fr --extension html,txt,py --add-location file \
+		--no-obsolete --ignore tests --ignore examples --ignore data
+	$(BIN)/python manage.py compilemessages --locale fr --ignore .venv
 
 # Every page in ./screenshots/, and the picture in the README.
 screenshots: .venv/development

@@ -22,6 +22,7 @@ class PersonAdmin(UserAdmin):  # type: ignore[type-arg]
             _("Permissions"),
             {"fields": ("is_active", "is_staff", "is_superuser", "groups", "user_permissions")},
         ),
+        (_("Preferences"), {"fields": ("language", *User.MAIL_CHOICES)}),
         (_("Dates"), {"fields": ("last_login", "created_at")}),
     )
     add_fieldsets = (

@@ -1,7 +1,7 @@
 """Forms in which people say who they are."""
 
 import re
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.contrib.auth import authenticate
@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 from django.views.decorators.debug import sensitive_variables
 
+from accounts import languages
 from accounts.addresses import is_deliverable
 from accounts.models import User
 
@@ -87,6 +88,25 @@ class HandleForm(forms.ModelForm):  # type: ignore[type-arg]
         self.instance.set_unusable_password()
         person: User = super().save(commit)
         return person
+
+
+class PreferencesForm(forms.ModelForm):  # type: ignore[type-arg]
+    """What a person chooses for themselves."""
+
+    language = forms.ChoiceField(label=_("Language"), choices=languages.choices)
+
+    class Meta:
+        model = User
+        fields = ("language", *User.MAIL_CHOICES)
+
+    @property
+    def mail_choices(self) -> list[forms.BoundField]:
+        return [self[name] for name in User.MAIL_CHOICES]
+
+    def save(self, commit: bool = True) -> User:
+        """Write these columns alone: the rest of the row may have changed meanwhile."""
+        User.objects.filter(pk=self.instance.pk).update(**self.cleaned_data)
+        return cast(User, self.instance)
 
 
 class SignInForm(forms.Form):

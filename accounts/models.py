@@ -13,16 +13,18 @@ from django.db.models.functions import Lower, Now
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from accounts import languages
 from accounts.addresses import spellings
+from accounts.mail_choices import switch_off_path
 
 # First parts of addresses that Forge uses or may come to use itself.
 RESERVED_HANDLES = frozenset(
     """
     about account accounts activity admin api assets auth commits dashboard docs explore export
     exports favicon.ico forge groups healthz help import imports issues jobs login logout mail me
-    media metrics new notifications oauth organizations outbox profile readyz repositories
-    robots.txt search security settings setup sign-in sign-out sign-up static user users webhooks
-    welcome
+    media metrics new notifications oauth organizations outbox preferences profile readyz
+    repositories robots.txt search security settings setup sign-in sign-out sign-up static user
+    users webhooks welcome
     """.split()
 )
 # ASCII, because without it IGNORECASE lets the Kelvin sign pass as a k.
@@ -94,8 +96,17 @@ class User(AbstractBaseUser, PermissionsMixin):
     is_staff = models.BooleanField(_("may use the admin"), default=False)
     is_active = models.BooleanField(_("active"), default=True)
     created_at = models.DateTimeField(_("created"), default=timezone.now, editable=False)
+    language = models.CharField(
+        _("language"), max_length=10, choices=languages.choices, blank=True, default=""
+    )
+    """Empty until the person signs in for the first time, or chooses one."""
+    mail_completed = models.BooleanField(_("when an import is completed"), default=True)
+    mail_failed = models.BooleanField(_("when an import has failed for good"), default=True)
 
     objects = UserManager()
+
+    MAIL_CHOICES = ("mail_completed", "mail_failed")
+    """The columns that say which mails the person wants; their names say when such a mail comes."""
 
     USERNAME_FIELD = "email"
     EMAIL_FIELD = "email"
@@ -142,6 +153,10 @@ class User(AbstractBaseUser, PermissionsMixin):
 
     def get_short_name(self) -> str:
         return self.handle
+
+    def switch_off_path(self, choice: str) -> str:
+        """Where whoever reads a mail switches its sort off, without signing in."""
+        return switch_off_path(self, choice)
 
 
 class SignInTokens(models.QuerySet["SignInToken"]):

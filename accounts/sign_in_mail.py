@@ -12,8 +12,10 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils import translation
 
 from accounts.addresses import plain
+from accounts.languages import language_of
 from accounts.models import SignInToken, User
 from accounts.sign_up import may_sign_up
 from accounts.signing_in import VALID_FOR, new_row
@@ -36,7 +38,8 @@ def ask(request: HttpRequest, typed: str, *, leads_to: str, may_send: bool) -> S
     address = person.email if person else plain(typed)
     with transaction.atomic():
         row, token, code = new_row(address, leads_to=leads_to)
-        message = compose(request, row, person=person, token=token, code=code)
+        with translation.override(language_of(person)):
+            message = compose(request, row, person=person, token=token, code=code)
         _send(message, really=wanted and may_send)
     return row
 
@@ -44,7 +47,7 @@ def ask(request: HttpRequest, typed: str, *, leads_to: str, may_send: bool) -> S
 def compose(
     request: HttpRequest, row: SignInToken, *, person: User | None, token: str, code: str
 ) -> EmailMultiAlternatives:
-    """The mail, in the language of the request."""
+    """The mail, in the active language."""
     browser, system = browser_of(request)
     words: dict[str, Any] = {
         "person": person,
@@ -60,7 +63,7 @@ def compose(
     }
     message = EmailMultiAlternatives(
         # A code in the subject would stand on locked screens and in lists of mails.
-        subject=" ".join(render_to_string(f"{TEMPLATES}.subject.txt", words).split()),
+        subject=" ".join(render_to_string(f"{TEMPLATES}.subject.txt", words).splitlines()).strip(),
         body=render_to_string(f"{TEMPLATES}.txt", words),
         to=[row.address],
         # After the link's end there is nothing left to send, nor to keep.

@@ -20,6 +20,7 @@ from django.views.generic import View
 from accounts.addresses import plain
 from accounts.asked import Asked
 from accounts.forms import CodeForm, HandleForm, MailForm, SignInForm
+from accounts.languages import speak_to
 from accounts.limits import Limit, demand, give_back, take
 from accounts.models import SignInToken, User
 from accounts.setup import has_administrator
@@ -178,7 +179,9 @@ class SignInLink(View):
 
     def answer(self, request: HttpRequest, row: SignInToken) -> HttpResponseBase:
         try:
-            return super().dispatch(request, row=row, person=person_of(row))
+            person = person_of(row)
+            speak_to(person)
+            return super().dispatch(request, row=row, person=person)
         except Over:
             return over(request)
 

@@ -9,7 +9,9 @@ from types import FrameType
 from typing import Any
 
 from asgiref.sync import ThreadSensitiveContext
+from django.conf import settings
 from django.core.asgi import get_asgi_application
+from django.utils import translation
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "forge.settings")
 django_application = get_asgi_application()
@@ -43,11 +45,19 @@ async def _lifespan(
     while True:
         message = await receive()
         if message["type"] == "lifespan.startup":
+            _read_translations()
             _end_streams_on_signals(asyncio.get_running_loop())
             await send({"type": "lifespan.startup.complete"})
         else:
             await send({"type": "lifespan.shutdown.complete"})
             return
+
+
+def _read_translations() -> None:
+    """Before anybody asks: who comes first in a language waits no longer, and tells nobody so."""
+    for language, _name in settings.LANGUAGES:
+        with translation.override(language):
+            translation.gettext("Home")
 
 
 def _end_streams_on_signals(loop: asyncio.AbstractEventLoop) -> None:

@@ -1,10 +1,14 @@
-"""What Forge asks of every request before anything reads it."""
+"""What Forge asks of every request, and does for it, before anything reads it."""
 
 from collections.abc import Awaitable, Callable
 
 from asgiref.sync import iscoroutinefunction
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.utils.decorators import sync_and_async_middleware
+from django.utils.deprecation import MiddlewareMixin
+
+from accounts.languages import speak_to
 
 CHARSETS = {"utf-8", "utf8", "us-ascii", "ascii"}
 
@@ -61,3 +65,12 @@ def words_for_empty_answers(get_response: Handler) -> Handler:
         return told(get_response(request))  # type: ignore[arg-type]
 
     return answer
+
+
+class TheirLanguage(MiddlewareMixin):
+    """Whoever is signed in is answered in their language; LocaleMiddleware asks the browser."""
+
+    def process_request(self, request: HttpRequest) -> None:
+        # The word that the server lives must come while the database is away.
+        if settings.SESSION_COOKIE_NAME in request.COOKIES and request.path_info != "/healthz":
+            speak_to(request.user)

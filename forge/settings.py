@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 import environ
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.csp import CSP
-from django.utils.translation import gettext_lazy as _
 
 from forge import mailers
 from forge.variables import choice, domains, networks, number, switch
@@ -207,6 +206,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "forge.middleware.TheirLanguage",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -277,7 +277,8 @@ EMAIL_SUBJECT_PREFIX = "[Forge] "
 ADMINS = mailers.admins()
 
 LANGUAGE_CODE = "en"
-LANGUAGES = [("en", _("English"))]
+# By their own names, as those look for them who read no other.
+LANGUAGES = [("en", "English"), ("fr", "Français")]
 LOCALE_PATHS = [BASE_DIR / "locale"]
 TIME_ZONE = "UTC"
 USE_TZ = True

@@ -2,9 +2,12 @@
 
 import uuid
 from collections.abc import Collection, Mapping
+from functools import cache
 
 from django.db import DEFAULT_DB_ALIAS
 from django.template.loader import render_to_string
+from django.utils import translation
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from jobs.engine.kinds import Pause
@@ -29,7 +32,12 @@ def with_places(jobs: Collection[ImportJob]) -> None:
 
 
 class ImportFeed:
+    """Imports as their pages show them, in one language."""
+
     using = DEFAULT_DB_ALIAS
+
+    def __init__(self, *, language: str) -> None:
+        self.language = language
 
     def read(self, ids: Collection[uuid.UUID]) -> Mapping[uuid.UUID, ImportJob]:
         rows = ImportJob.objects.select_related("user", "repository__owner").in_bulk(list(ids))
@@ -55,8 +63,13 @@ class ImportFeed:
         )
 
     def frames(self, before: ImportJob | None, job: ImportJob | None) -> list[Frame]:
+        # The thread that reads for all pages speaks the language of none.
+        with translation.override(self.language):
+            return self._frames(before, job)
+
+    def _frames(self, before: ImportJob | None, job: ImportJob | None) -> list[Frame]:
         if job is None:
-            return [("done", f"<p>{_('Job not found.')}</p>")]
+            return [("done", format_html("<p>{}</p>", _("Job not found.")))]
         frames: list[Frame] = [
             (
                 "done" if job.is_over else "progress",
@@ -74,4 +87,7 @@ def spoken(job: ImportJob) -> object:
     return job.status, job.progress_pct // 10, job.cancel_requested_at is None
 
 
-feed = ImportFeed()
+@cache
+def feed_in(language: str) -> ImportFeed:
+    """The one feed of a language, which all its pages share."""
+    return ImportFeed(language=language)

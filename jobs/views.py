@@ -3,6 +3,7 @@
 import uuid
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import redirect_to_login
@@ -10,6 +11,7 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.http import urlencode
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.http import (
     require_GET,
@@ -20,7 +22,7 @@ from django.views.decorators.http import (
 from jobs.engine import live
 from jobs.engine.lifecycle import JobQuerySet, Refused
 from jobs.forms import ImportForm, without_secrets
-from jobs.import_feed import feed, with_places
+from jobs.import_feed import feed_in, with_places
 from jobs.models import ImportJob
 
 JOBS_PER_PAGE = 30
@@ -64,7 +66,7 @@ def import_progress(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
 def import_stream(request: HttpRequest, pk: uuid.UUID) -> StreamingHttpResponse:
     """The job's state as Server-Sent Events until it is over."""
     get_object_or_404(visible_to(request.user).only("pk"), pk=pk)
-    return live.stream(request, feed, pk)
+    return live.stream(request, feed_in(get_language() or settings.LANGUAGE_CODE), pk)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
