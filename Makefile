@@ -64,6 +64,8 @@ lock:
 messages: .venv/runtime
 	$(BIN)/python manage.py makemessages --locale fr --extension html,txt,py --add-location file \
 		--no-obsolete --ignore tests --ignore examples --ignore data
+	@# When it was gathered says nothing, and is a conflict in every merge.
+	sed -i '/^"POT-Creation-Date:/d' locale/fr/LC_MESSAGES/django.po jobs/engine/locale/fr/LC_MESSAGES/django.po
 	$(BIN)/python manage.py compilemessages --locale fr --ignore .venv
 
 # Every page in ./screenshots/, and the picture in the README.

@@ -22,9 +22,9 @@ def enqueue_demo(checkout: Path) -> str:
         source = check_local(checkout)
     except ValidationError:
         return "No demo: Forge does not run from a Git checkout."
-    # Without a password nobody signs in as this person.
+    # Without a password nobody signs in as this person, and nobody reads mail to them.
     person = User.objects.filter(handle__iexact=HANDLE).first() or User.objects.create_user(
-        email="demo@localhost", handle=HANDLE
+        email="demo@localhost", handle=HANDLE, mail_completed=False, mail_failed=False
     )
     ImportJob.objects.enqueue(
         user=person,

@@ -35,6 +35,7 @@ class ImportJobAdmin(JobAdmin):
         ("source_url", "local"),
         "repository",
         ("received_bytes", "bytes_per_second"),
+        ("quiet", "told"),
     )
     search_fields = ("source_url", "slug", "user__handle", "user__email", "error_message")
 

@@ -81,8 +81,6 @@ def as_mo(entries: dict[Key, Entry]) -> dict[str | tuple[str, int], str]:
         name = f"{entry.context}\x04{entry.singular}" if entry.context else entry.singular
         for number, text in entry.translated.items():
             told[(name, number) if entry.plural else name] = text
-    # The one line of the header that is not compiled: when the strings were gathered.
-    told[""] = re.sub(r"POT-Creation-Date: .*\n", "", told.get("", ""))
     return told
 
 

@@ -3,6 +3,7 @@
 They go to ./screenshots/; the one that the README shows goes to docs/progress.png.
 """
 
+import re
 import shutil
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests import chromium
 from tests.forge_process import ROOT, ForgeProcess, Person, run
-from tests.furnished import furnish, thirty_thousand
+from tests.furnished import engine, furnish, thirty_thousand
 from tests.githttp import GitServer
 from tests.sign_in_mails import Mailed, newest_to, text_of
 from tests.waiting import wait_for
@@ -33,6 +34,7 @@ def main() -> None:
         with chromium.launched() as browser, served() as (forge, server):
             take_all(browser, forge, server)
             take_mail(browser)
+            take_languages(browser)
             take_readme_picture(browser, forge, server)
     except chromium.NoChromium as missing:
         sys.exit(str(missing))
@@ -134,6 +136,47 @@ def _mails(forge: ForgeProcess) -> list[tuple[object, ...]]:
 
 def _mails_over(forge: ForgeProcess) -> int:
     return sum(row[2] in ("completed", "failed") for row in _mails(forge))
+
+
+def take_languages(browser: Browser) -> None:
+    """What people choose, the mails about their imports, and pages in French."""
+    with served() as (forge, server), closing(Person(forge).begin(forge.welcome_link)) as person:
+        engine(server.repositories)
+        for language in ("en", "fr"):
+            person.open("/preferences")
+            chosen = {"mail_completed": "on", "mail_failed": "on"}
+            person.send("/preferences", language=language, **chosen)
+            mails, failed = _notified(forge, person, server, language)
+            take(browser, forge, None, mails)
+            shown = {"preferences": "/preferences", "import": "/import", "jobs": "/jobs"}
+            shown |= {"repository": "/ada/engine-fr", "home": "/", "404": "/no/such/page"}
+            shown |= {"admin-jobs": "/admin/jobs_engine/taskjob/"}
+            if language == "en":
+                shown = {"preferences": "/preferences"}
+            switch_off = _switch_off(mails[f"mail-failed-{language}"])
+            shown |= {"failed": failed, "switch-off": switch_off}
+            named = {f"{name}-{language}": path for name, path in shown.items()}
+            take(browser, forge, person, named)
+
+
+def _notified(
+    forge: ForgeProcess, person: Person, server: GitServer, language: str
+) -> tuple[dict[str, str], str]:
+    """Mails about an import that was completed and one that failed, as HTML; the latter's page."""
+    words = {"en": ("completed", "failed"), "fr": ("terminé", "Échec")}[language]
+    person.start_import(server.url("engine"), name=f"engine-{language}")
+    wait_for(lambda: words[0] in newest_to("ada@example.org", of=forge)["Subject"])
+    completed = text_of(newest_to("ada@example.org", of=forge), "html")
+    path = person.start_import(server.url("nowhere"), name=f"nowhere-{language}")
+    wait_for(lambda: words[1] in newest_to("ada@example.org", of=forge)["Subject"])
+    failed = text_of(newest_to("ada@example.org", of=forge), "html")
+    return {f"mail-completed-{language}": completed, f"mail-failed-{language}": failed}, path
+
+
+def _switch_off(html: str) -> str:
+    found = re.search(r"/preferences/mail/[^\"]+", html)
+    assert found, html
+    return found[0]
 
 
 def take_sign_in(browser: Browser, forge: ForgeProcess) -> None:

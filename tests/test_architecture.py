@@ -27,6 +27,7 @@ ARROWS: dict[str, set[str]] = {
     "jobs.attachments": set(),
     "jobs.sweeping": {"jobs.attachments", "jobs.models"},
     "jobs.delivery": set(),
+    "jobs.notifications": {"jobs.engine.conf"},
     "jobs.provider": {"jobs.delivery", "jobs.engine"},
     "jobs.postmark": {"jobs.delivery", "jobs.engine"},
     "jobs.smtp": {"jobs.delivery", "jobs.engine"},
@@ -36,7 +37,7 @@ ARROWS: dict[str, set[str]] = {
     "jobs.models": {
         *("jobs.models", "jobs.engine", "repositories"),
         *("jobs.attachments", "jobs.delivery", "jobs.error_mail"),
-        *("jobs.mail_addresses", "jobs.provider"),
+        *("jobs.mail_addresses", "jobs.notifications", "jobs.provider"),
     },
     "jobs.apps": {"jobs.engine"},
     # The engine from below: each layer knows what is under it.

@@ -13,6 +13,7 @@ from django.db.models.functions import Now, StrIndex
 from django.dispatch import Signal
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop
 
 from jobs.engine.concurrency import Room
 from jobs.engine.enqueueing import RowQuerySet, changed, wanted
@@ -294,7 +295,7 @@ class Job(JobRow):
     def _rescue(self, lost: Q) -> bool:
         entry = self.log_entry("worker lost", ended_at=self.now)  # type: ignore[attr-defined]
         entry["error_class"] = f"{WorkerLost.__module__}.{WorkerLost.__qualname__}"
-        entry["message"] = "The worker died while running this."
+        entry["message"] = gettext_noop("The worker died while running this.")
         logged = {**self._logged(entry), "suspect": True}
         try:
             if self.cancel_requested_at:

@@ -17,6 +17,7 @@ from jobs.engine.execution import Run
 from jobs.engine.lifecycle import Job, Refused
 from jobs.engine.retry import Failed, Permanent
 from jobs.engine.row import Status
+from jobs.notifications import IMPORT_COMPLETED, IMPORT_FAILED, Notification
 from repositories import importing, storage
 from repositories.importing import Imported, ImportFailed
 from repositories.models import Repository, Visibility
@@ -66,6 +67,15 @@ class ImportJob(Job):
     received_bytes = models.BigIntegerField(gettext_lazy("bytes received"), null=True, blank=True)
     bytes_per_second = models.BigIntegerField(
         gettext_lazy("bytes per second"), null=True, blank=True
+    )
+    quiet = models.BooleanField(
+        gettext_lazy("without a mail"),
+        default=False,
+        editable=False,
+        help_text=gettext_lazy("Whoever asked for it waits in front of a terminal."),
+    )
+    told = models.CharField(
+        gettext_lazy("mailed last"), max_length=40, blank=True, default="", editable=False
     )
 
     place: int | None = None
@@ -122,8 +132,20 @@ class ImportJob(Job):
                 repository.save(force_insert=True)
         except IntegrityError as error:
             raise Permanent(name_taken()) from error
+        self._mail(IMPORT_COMPLETED, repository=repository)
         importing.publish(result.path, repository.pk)
         return {"repository": repository}
+
+    def on_failed(self, entry: Mapping[str, Any]) -> None:
+        self._mail(IMPORT_FAILED)
+
+    def _mail(self, notification: Notification, **words: Any) -> None:
+        """Mail the person of this end, once; called where it is written, but not committed yet."""
+        row = self._rows().filter(pk=self.pk, quiet=False)
+        # Read anew: the time of the end is the database's.
+        job = row.select_related("user").first()
+        if job is not None:
+            notification.tell(row, to=job.user, words={"job": job, **words})
 
     def discard(self, result: Imported) -> None:
         """Remove the files, also from their final place if the commit is what failed."""
@@ -148,7 +170,18 @@ class ImportJob(Job):
         if self.status != Status.COMPLETED and named.exists():
             raise Refused(name_taken())
 
-    # For pages.
+    def requeue(self) -> None:
+        with transaction.atomic(using=self._state.db):
+            super().requeue()
+            # Whoever runs it again does so on a page, and need not wait there.
+            self._rows().filter(pk=self.pk).update(quiet=False)
+
+    # For pages and mails.
+
+    @property
+    def reason(self) -> str:
+        """Why the last attempt failed, in the active language where it is one of Forge's sentences."""
+        return _(self.error_message) if self.error_message else ""
 
     @property
     def owner(self) -> Any:
@@ -190,7 +223,7 @@ class ImportJob(Job):
         if self.status == Status.RUNNING:
             return _("Attempt %(number)d. The one before: %(message)s") % {
                 "number": number,
-                "message": last["message"],
+                "message": _(last["message"]),
             }
         return _("Attempt %(number)d of %(most)d is next.") % {
             "number": number,

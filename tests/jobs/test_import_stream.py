@@ -434,3 +434,20 @@ def connections_in_use() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
         return int(cursor.fetchone()[0])
+
+
+def test_each_page_is_told_in_the_language_of_its_reader(
+    server: Server, ada: User, root: User
+) -> None:
+    User.objects.filter(pk=ada.pk).update(language="fr")
+    User.objects.filter(pk=root.pk).update(language="en")
+    job = enqueued(ada)
+    path = f"/import/{job.pk}/stream"
+    french, english = (server.open(browser(user), path) for user in (ada, root))
+    french.until("En attente")
+    english.until("Waiting")
+
+    failed(job, "The disk of this server is full.")
+
+    french.until("Le disque de ce serveur est plein.")
+    english.until("The disk of this server is full.")

@@ -46,6 +46,7 @@ class Command(BaseCommand):
             owner=find_owner(options["owner"]),
             name=options["name"],
             visibility=Visibility.PUBLIC if options["public"] else Visibility.PRIVATE,
+            quiet=not options["no_wait"],
         )
         if options["no_wait"]:
             self.stdout.write(f"{job.pk} is {job.status}: {job.owner.handle}/{job.slug}")
@@ -53,6 +54,8 @@ class Command(BaseCommand):
         try:
             job = watch(job, Console(file=sys.stderr))
         except KeyboardInterrupt:
+            # Nobody waits in front of it any more.
+            ImportJob.objects.filter(pk=job.pk).update(quiet=False)
             self.stderr.write("The import goes on without this command.")
             sys.exit(EXIT_INTERRUPTED)
         if job.status != Status.COMPLETED or job.repository is None:
@@ -74,7 +77,7 @@ def find_owner(handle: str | None) -> Any:
     return owner
 
 
-def enqueue(source: str, *, owner: Any, name: str, visibility: str) -> ImportJob:
+def enqueue(source: str, *, owner: Any, name: str, visibility: str, quiet: bool) -> ImportJob:
     """Make the job; raises CommandError with what is wrong with source or name."""
     local = "://" not in source
     try:
@@ -88,7 +91,7 @@ def enqueue(source: str, *, owner: Any, name: str, visibility: str) -> ImportJob
     asked = {"source_url": where, "local": local, "visibility": visibility}
     keys = keys_of(owner_id=owner.pk, slug=slug, source_url=where, local=local)
     try:
-        job = ImportJob.objects.enqueue(user=owner, slug=slug, **asked, **keys)
+        job = ImportJob.objects.enqueue(user=owner, slug=slug, quiet=quiet, **asked, **keys)
     except ValueError as error:
         # A path may be no UTF-8, or longer than what is kept of it.
         raise CommandError(str(error)) from None
