@@ -1,6 +1,7 @@
 """E-mail addresses whose domain has letters beyond ASCII can be spelled in two ways: both are one."""
 
 import contextlib
+import unicodedata
 
 import idna
 
@@ -12,7 +13,8 @@ LONGEST = 254
 
 def plain(address: str) -> str:
     """The address with its domain as DNS knows it: in ASCII and in small letters."""
-    local, at, domain = address.strip().rpartition("@")
+    # As the person is looked up: letters that look alike are one.
+    local, at, domain = unicodedata.normalize("NFKC", address.strip()).rpartition("@")
     with contextlib.suppress(idna.IDNAError):
         domain = idna.encode(domain, uts46=True).decode()
     return f"{local}{at}{domain.lower()}"
@@ -35,6 +37,9 @@ def spellings(address: str) -> list[str]:
 def is_deliverable(address: str) -> bool:
     """Whether a mail server may take it: what a form's check of the letters leaves open."""
     local, _at, domain = address.rpartition("@")
+    if '"' in local or "\\" in local:
+        # One mailbox would have any number of spellings, each with limits of its own.
+        return False
     if len(local.encode()) > LONGEST_LOCAL_PART or len(plain(address)) > LONGEST:
         return False
     try:

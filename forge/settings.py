@@ -305,6 +305,7 @@ LOGGING = {
         "stderr": {"class": "logging.StreamHandler", "formatter": "line"},
         "mail": {
             "class": "jobs.error_mail.ErrorMailHandler",
+            "hide": "forge.logs.without_tokens",
             "level": "ERROR",
             "filters": ["on_duty"],
         },
@@ -313,6 +314,8 @@ LOGGING = {
     "loggers": {
         **{name: {"level": "INFO"} for name in ("forge", "accounts", "repositories", "jobs")},
         "django": {"handlers": ["mail"], "level": "INFO"},
+        # What host a stranger names is no news for an administrator.
+        "django.security.DisallowedHost": {"handlers": ["stderr"], "propagate": False},
         # A page that is not there is the visitor's matter.
         "django.request": {"level": "ERROR"},
     },

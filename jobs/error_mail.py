@@ -5,16 +5,22 @@ Imported while logging is set up, before there are models.
 
 import contextlib
 import logging
-from collections.abc import Iterator
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
 from django.utils.log import AdminEmailHandler
+from django.utils.module_loading import import_string
 
 from jobs.engine.text import clean
 
 logger = logging.getLogger(__name__)
 
+MOST_MAILS = 10
+MAILS_PER_SECONDS = 3600.0
 LONGEST_SUBJECT = 500
 LONGEST_TEXT = 500_000
 
@@ -32,10 +38,20 @@ def delivering() -> Iterator[None]:
 
 
 class ErrorMailHandler(AdminEmailHandler):
-    """Django's handler; what cannot be queued is logged, never raised."""
+    """Django's handler; what cannot be queued is logged, never raised.
+
+    At most MOST_MAILS an hour: who meets an error a thousand times is told ten times.
+    """
+
+    def __init__(self, *args: Any, hide: str = "", **options: Any) -> None:
+        """`hide` is the path of a function that takes secrets out of what is mailed."""
+        super().__init__(*args, **options)
+        self._hide: Callable[[str], str] = import_string(hide) if hide else str
+        self._counting = threading.Lock()
+        self._mailed: deque[float] = deque()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if _delivering.get() or _is_about_a_mail(record):
+        if _delivering.get() or _is_about_a_mail(record) or not self._may_mail():
             return
         try:
             super().emit(record)
@@ -43,9 +59,21 @@ class ErrorMailHandler(AdminEmailHandler):
             # The transaction is broken, the database away: whoever logged must not suffer for it.
             logger.exception("an error mail cannot be queued")
 
+    def _may_mail(self) -> bool:
+        """Whether one more is within the limit of this process; the log has all of them."""
+        now = time.monotonic()
+        with self._counting:
+            while self._mailed and now - self._mailed[0] > MAILS_PER_SECONDS:
+                self._mailed.popleft()
+            if len(self._mailed) >= MOST_MAILS:
+                return False
+            self._mailed.append(now)
+            return True
+
     def send_mail(self, subject: Any, message: Any, *args: Any, **kwargs: Any) -> None:
-        subject = clean(str(subject), limit=LONGEST_SUBJECT)
-        super().send_mail(subject, clean(str(message), limit=LONGEST_TEXT), *args, **kwargs)
+        subject = clean(self._hide(str(subject)), limit=LONGEST_SUBJECT)
+        text = clean(self._hide(str(message)), limit=LONGEST_TEXT)
+        super().send_mail(subject, text, *args, **kwargs)
 
 
 def _is_about_a_mail(record: logging.LogRecord) -> bool:

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from django.db.models import F
+from django.db.models import Case, F, Value, When
 from django.db.models.functions import Now
 
 from jobs.engine.lifecycle import Job
@@ -11,6 +11,14 @@ from jobs.engine.lifecycle import Job
 # each row, and the last one is above the span of priorities that people use, -100 to 100.
 STEPS = ((60, 1), (300, 5), (900, 20), (3600, 100), (7200, 200))
 BATCH = 1000
+HIGHEST = 99
+"""What has the highest priority, 100, is never passed by what is only old."""
+
+
+def aged(step: int) -> Case:
+    """The rank of a row that stands so much above its priority."""
+    risen = F("priority") + step
+    return Case(When(priority__gt=HIGHEST - step, then=Value(HIGHEST)), default=risen)
 
 
 def raise_ranks(kind: type[Job]) -> int:
@@ -25,11 +33,9 @@ def raise_ranks(kind: type[Job]) -> int:
         return 0
     raised = 0
     for seconds, step in reversed(STEPS):
-        waiting = ready.filter(
-            run_at__lt=Now() - timedelta(seconds=seconds), rank__lt=F("priority") + step
-        )
+        waiting = ready.filter(run_at__lt=Now() - timedelta(seconds=seconds), rank__lt=aged(step))
         ids = list(
             waiting.filter(rank__lt=top).order_by("run_at").values_list("pk", flat=True)[:BATCH]
         )
-        raised += ready.order_by().filter(pk__in=ids).update(rank=F("priority") + step)
+        raised += ready.order_by().filter(pk__in=ids).update(rank=aged(step))
     return raised

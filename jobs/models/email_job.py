@@ -81,6 +81,10 @@ class EmailJob(Job):
         with delivering():
             try:
                 return self._deliver()
+            except RetryAfter as refusal:
+                # A provider that says "at once" must not burn all attempts in a moment.
+                wait = max(refusal.seconds, self.backoff(self.attempts))
+                raise RetryAfter(wait, str(refusal)) from refusal
             except Unauthorized as refusal:
                 provider.stop_mail(str(refusal), using=self._state.db or "default")
                 raise Snooze(SECONDS_UNTIL_PAUSED) from None

@@ -61,3 +61,12 @@ def test_a_person_is_found_by_either_spelling(kept: str, typed: str) -> None:
 
     assert User.objects.at(typed) == ada
     assert User.objects.at("ada@example.org") is None
+
+
+def test_letters_that_look_alike_are_one_address_as_when_a_person_is_looked_up() -> None:
+    assert plain("boss@\uff4dail\ufe52example.org") == plain("boss@mail.example.org")
+
+
+@pytest.mark.parametrize("local", ['"victim"', '"v\\ictim"', "v\\ictim"])
+def test_a_mailbox_has_no_second_spelling_in_quotes(local: str) -> None:
+    assert not is_deliverable(f"{local}@example.org")

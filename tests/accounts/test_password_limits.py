@@ -110,3 +110,17 @@ def test_a_session_of_before_the_limits_goes_on(client: Client, ada: User) -> No
     client.force_login(ada, backend="django.contrib.auth.backends.ModelBackend")
 
     assert client.get("/jobs").status_code == 200
+
+
+def test_spellings_of_an_address_share_its_limit(client: Client) -> None:
+    User.objects.create_user(email="boss@mail.example.org", handle="boss", password=PASSWORD)
+    spelled = [
+        "boss@mail.example.org",
+        "boss@\uff4dail\ufe52example.org",
+        "boss@ma\uff49l\ufe52example.org",
+    ]
+    for number in range(FOR_ADDRESS.count):
+        address = spelled[number % len(spelled)]
+        assert sign_in(client, address, REMOTE_ADDR=f"192.0.2.{number}").status_code == 200
+    for address in spelled:
+        assert sign_in(client, address, REMOTE_ADDR="192.0.2.99").status_code == 429

@@ -371,7 +371,9 @@ def test_of_many_codes_tried_at_once_five_are_judged(
 
     answers = at_once(*[guess] * 9)
 
-    assert sorted(answers) == [200] * 4 + [410] * 5
+    # Who is judged wrong while the fifth comes in may find the row over when the page is made.
+    assert set(answers) <= {200, 410}
+    assert answers.count(410) >= 5
     assert SignInToken.objects.get().codes_tried == 5
 
 

@@ -160,7 +160,7 @@ def test_the_command_lists_pauses_and_resumes(capsys: pytest.CaptureFixture[str]
         "probe is paused.",
         f"probe: {counts} (paused by operator: for the night)",
         "probe goes on.",
-        "probe was not paused by an operator.",
+        "probe was not paused.",
     ]
     with pytest.raises(CommandError, match="Which kinds"):
         call_command("jobs", "pause")
@@ -216,6 +216,17 @@ def test_old_jobs_of_low_priority_overtake_in_the_end() -> None:
 
     assert [job.pk for job in Probe.objects.ready()] == [old.pk, middle.pk, urgent.pk]
     assert set(Probe.objects.values_list("priority", flat=True)) == {-100, -5, 5}
+    assert raise_ranks(Probe) == 0
+
+
+@pytest.mark.django_db
+def test_what_is_only_old_never_passes_the_highest_priority() -> None:
+    for priority in (-100, 0, 99):
+        old = Probe.objects.enqueue(priority=priority)
+        Probe.objects.filter(pk=old.pk).update(run_at=Now() - timedelta(days=3))
+    urgent = Probe.objects.enqueue(priority=100)
+    raise_ranks(Probe)
+    assert next(iter(Probe.objects.ready())).pk == urgent.pk
     assert raise_ranks(Probe) == 0
 
 

@@ -154,3 +154,14 @@ def test_a_test_mail_that_cannot_be_sent_is_told(desk: Client, root: User) -> No
     answer = desk.post(f"{LIST}test/", follow=True)
     assert "is no e-mail address" in answer.content.decode()
     assert not EmailJob.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "lookup", ["text__contains", "html__regex", "headers__icontains", "attempt_log__icontains"]
+)
+def test_the_list_cannot_be_asked_for_what_its_reader_may_not_see(lookup: str) -> None:
+    clerk = staff("view_emailjob")
+    job = sent("ada@example.org", subject="One")
+    answer = clerk.get(LIST, {"id__exact": str(job.pk), lookup: "a"})
+    assert answer.status_code == 400
+    assert clerk.get(LIST, {"status__exact": "pending"}).status_code == 200

@@ -163,6 +163,13 @@ def test_retry_after_is_honoured(by_postmark: Postmark, status: int) -> None:
     assert 88 < waits(job) < 91
 
 
+@pytest.mark.parametrize("told", ["0", "Mon, 30 Nov 2020 00:00:00 GMT"])
+def test_retry_after_burns_no_attempts_in_a_moment(by_postmark: Postmark, told: str) -> None:
+    by_postmark.next = [answer({}, status=429, **{"Retry-After": told})]
+    job = attempt(sent())
+    assert 4 < waits(job) < 6
+
+
 def test_retry_after_is_seconds_or_a_date_and_never_long() -> None:
     now = datetime(2026, 11, 30, 17, 0, tzinfo=UTC)
     for text, seconds in (
@@ -257,13 +264,16 @@ def test_a_failed_search_sends_nothing(by_postmark: Postmark) -> None:
 
 def test_who_lost_the_claim_sends_nothing(by_postmark: Postmark) -> None:
     from jobs.engine.execution import Run, execute
+    from jobs.engine.finishing import write
 
-    sent()
+    job = sent()
     (held,) = EmailJob.objects.claim(1, worker="slow", lease_seconds=30)
     EmailJob.objects.rescue(dead=["slow"])
-    outcome = execute(Run(held, lease_ends=float("inf")))
-    assert outcome.decision.verb == "drop"
+    write(execute(Run(held, lease_ends=float("inf"))))
     assert by_postmark.mails == []
+    row = fresh(job)
+    assert (row.status, row.attempts) == ("pending", 1)
+    assert [line["outcome"] for line in row.attempt_log] == ["worker lost"]
 
 
 # A token that Postmark does not accept.

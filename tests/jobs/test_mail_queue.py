@@ -26,6 +26,7 @@ from django.utils.translation import gettext_lazy
 from accounts.models import User
 from jobs import attachments
 from jobs.engine.testing import assert_enqueued, run_pending
+from jobs.error_mail import MOST_MAILS, ErrorMailHandler
 from jobs.mail import MOST_BYTES
 from jobs.models import EmailJob
 from jobs.sweeping import sweep
@@ -447,6 +448,24 @@ def test_errors_of_pages_are_mailed_to_the_admins(settings: Any) -> None:
     assert job.subject.startswith("[Forge] ERROR")
     assert "/mill" in job.subject and len(job.subject) < 600
     assert "the mill jammed" in job.text
+
+
+def test_error_mails_are_few_and_hold_no_link_that_opens_anything(settings: Any) -> None:
+    settings.ADMINS = ["ada@example.org"]
+    handler = ErrorMailHandler(hide="forge.logs.without_tokens")
+    for number in range(MOST_MAILS + 5):
+        path = f"/sign-in/{'t' * 43}"
+        record = logging.LogRecord("x", logging.ERROR, "f", number, f"{path} broke", (), None)
+        handler.emit(record)
+    mails = EmailJob.objects.all()
+    assert len(mails) == MOST_MAILS
+    assert all("tttt" not in mail.subject + mail.text for mail in mails)
+
+
+def test_a_strangers_host_name_is_no_error(settings: Any, client: Client) -> None:
+    settings.ADMINS = ["ada@example.org"]
+    assert client.get("/healthz", headers={"host": "evil.example"}).status_code == 400
+    assert not EmailJob.objects.exists()
 
 
 def test_without_admins_no_error_is_mailed() -> None:
