@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error
-from django.db import transaction
 from django.tasks.backends.base import BaseTaskBackend
 from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist
 from django.tasks.signals import task_enqueued
@@ -99,18 +98,10 @@ class JobsBackend(BaseTaskBackend):
         return self._enqueued(task, [job])[0]
 
     def enqueue_many(self, task: AnyTask, calls: Iterable[Call]) -> "list[JobResult]":
-        """Enqueue a call for each (args, kwargs), 1,000 to a statement, all or none of them.
-
-        Tasks with `unique` are inserted one by one, so that each finds its equal.
-        """
+        """Enqueue a call for each (args, kwargs), 1,000 to a statement, all or none of them."""
         from jobs.engine.task_job import TaskJob
 
-        rows = self._rows(task, calls)
-        if any(columns["unique_key"] is not None for columns in rows):
-            with transaction.atomic(using=TaskJob.objects.db):
-                jobs = [TaskJob.objects.enqueue(**columns) for columns in rows]
-        else:
-            jobs = TaskJob.objects.enqueue_many(rows)
+        jobs = TaskJob.objects.enqueue_many(self._rows(task, calls))
         return self._enqueued(task, jobs)
 
     def get_result(self, result_id: str) -> "JobResult":

@@ -1,7 +1,8 @@
 """How jobs come into being: one INSERT in the caller's transaction."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import batched
 from typing import Any, Self, TypeVar
 
 from django.db import (
@@ -12,6 +13,7 @@ from django.db import (
     router,
     transaction,
 )
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 from django.dispatch import Signal
 
@@ -24,6 +26,8 @@ changed = Signal()  # a page that shows this kind has something to read
 
 ROWS_PER_STATEMENT = 1000
 CHANCES = 3
+# ACTIVE in the words of the key's partial index: SQLite takes that index for no bound list.
+ACTIVE_WORDS = [RawSQL(f"'{status.value}'", ()) for status in ACTIVE]  # noqa: S611 - constants
 
 R = TypeVar("R", bound=JobRow)
 
@@ -67,14 +71,8 @@ class RowQuerySet(models.QuerySet[R]):
         job = self.model(**self.born(columns))
         using = self._writes_to()
         if _commits_elsewhere(using):
-            return self._put_row_at_commit(job, using)
+            return self._put_at_commit([job], using)[0]
         return self.put_row(job, using)
-
-    def _put_row_at_commit(self, job: R, using: str) -> R:
-        equal = self._equal(job, using) or _equal_at_commit(job, using)
-        if equal is None:
-            transaction.on_commit(AtCommit(self, job, using), using=DEFAULT_DB_ALIAS)
-        return equal or job
 
     def put_row(self, job: R, using: str) -> R:
         """Insert `job`, or return the active one that has its key."""
@@ -94,31 +92,63 @@ class RowQuerySet(models.QuerySet[R]):
         return job
 
     def _equal(self, job: R, using: str) -> R | None:
-        if job.unique_key is None:
-            return None
-        equal = self.using(using).filter(unique_key=job.unique_key, status__in=ACTIVE).first()
-        if equal is not None:
-            equal.duplicate = True
-        return equal
+        return self._active([job], using).get(job.unique_key)
+
+    def _active(self, jobs: Iterable[R], using: str) -> dict[str | None, R]:
+        """{key: the active job that has it}, marked as duplicates."""
+        keys = {job.unique_key for job in jobs if job.unique_key is not None}
+        if not keys:
+            return {}
+        # In one order, so that the statement is the same for the same keys.
+        rows = self.using(using).filter(unique_key__in=sorted(keys), status__in=ACTIVE_WORDS)
+        return {equal.unique_key: _as_duplicate(equal) for equal in rows}
 
     def enqueue_many(self, rows: Iterable[Mapping[str, Any]]) -> list[R]:
         """Insert pending jobs, 1,000 to a statement, in the caller's transaction.
 
-        Raises like `enqueue`, and then nothing is stored; a taken `unique_key` raises
-        IntegrityError.
+        Raises like `enqueue`, and then nothing is stored. In place of a row whose `unique_key` is
+        taken, by a stored job or by a row before it, that job is returned, its `duplicate` true.
         """
         jobs = [self.model(**self.born(columns)) for columns in rows]
         using = self._writes_to()
         if _commits_elsewhere(using):
-            transaction.on_commit(lambda: self._put_rows(jobs, using), using=DEFAULT_DB_ALIAS)
-        else:
-            self._put_rows(jobs, using)
-        return jobs
+            return self._put_at_commit(jobs, using)
+        return self.put_rows(jobs, using)
 
-    def _put_rows(self, jobs: list[R], using: str) -> None:
-        self.using(using).bulk_create(jobs, batch_size=ROWS_PER_STATEMENT)
-        if jobs:
+    def put_rows(self, jobs: Sequence[R], using: str) -> list[R]:
+        """Insert `jobs`, or find the active one that has the key: all or none of them."""
+        stored: list[R] = []
+        with transaction.atomic(using=using):
+            for batch in batched(jobs, ROWS_PER_STATEMENT):
+                stored += self._put_batch(batch, using)
+        if not all(job.duplicate for job in stored):
             wanted.send(self.model, kind=self.model.kind, using=using)
+        return stored
+
+    def _put_batch(self, jobs: Sequence[R], using: str) -> list[R]:
+        if all(job.unique_key is None for job in jobs):
+            return self.using(using).bulk_create(jobs)
+        for _ in range(CHANCES):
+            taken = self._active(jobs, using)
+            new = _first_of_each(jobs, taken)
+            try:
+                # Not ON CONFLICT DO NOTHING, which returns no columns and hides other conflicts.
+                with transaction.atomic(using=using):
+                    self.using(using).bulk_create(new)
+            except IntegrityError:
+                # A key was taken since it was looked for; what else it may be is told below.
+                continue
+            return _each_or_its_equal(jobs, new, taken)
+        return [self.put_row(job, using) for job in jobs]
+
+    def _put_at_commit(self, jobs: Sequence[R], using: str) -> list[R]:
+        taken = _equals_at_commit(self.model, using)
+        for batch in batched(jobs, ROWS_PER_STATEMENT):
+            taken |= self._active(batch, using)
+        new = _first_of_each(jobs, taken)
+        if new:
+            transaction.on_commit(AtCommit(self, new, using), using=DEFAULT_DB_ALIAS)
+        return _each_or_its_equal(jobs, new, taken)
 
     def _writes_to(self) -> str:
         return self._db or router.db_for_write(self.model)
@@ -134,36 +164,61 @@ class RowQuerySet(models.QuerySet[R]):
 
 
 class AtCommit[R: JobRow]:
-    """A job that gets its row in another database when the caller's transaction commits."""
+    """Jobs that get their rows in another database when the caller's transaction commits."""
 
-    def __init__(self, rows: RowQuerySet[R], job: R, using: str) -> None:
+    def __init__(self, rows: RowQuerySet[R], jobs: Sequence[R], using: str) -> None:
         self._rows = rows
-        self.job = job
+        self.jobs = jobs
         self.using = using
 
     def __call__(self) -> None:
-        """Insert it; where an equal job was made meanwhile, the caller's object becomes that one."""
-        equal = self._rows.put_row(self.job, self.using)
-        if equal is not self.job:
-            self.job.__dict__.update(equal.__dict__)
+        """Insert them; where an equal job was made meanwhile, the caller's object becomes that."""
+        for job, stored in zip(self.jobs, self._rows.put_rows(self.jobs, self.using), strict=True):
+            if stored is not job:
+                job.__dict__.update(stored.__dict__)
 
 
-def _equal_at_commit[R: JobRow](job: R, using: str) -> R | None:
-    """The job with the same key that the open transaction has enqueued already."""
-    if job.unique_key is None:
-        return None
-    for entry in connections[DEFAULT_DB_ALIAS].run_on_commit:
-        function = entry[1]
-        if (
-            isinstance(function, AtCommit)
-            and function.using == using
-            and type(function.job) is type(job)
-            and function.job.unique_key == job.unique_key
-        ):
-            equal = copy.copy(function.job)
-            equal.duplicate = True
-            return equal
-    return None
+def _equals_at_commit[R: JobRow](model: type[R], using: str) -> dict[str | None, R]:
+    """{key: the job that the open transaction has enqueued already}, marked as duplicates."""
+    functions = [entry[1] for entry in connections[DEFAULT_DB_ALIAS].run_on_commit]
+    return {
+        job.unique_key: _as_duplicate(copy.copy(job))
+        for function in functions
+        if isinstance(function, AtCommit) and function.using == using
+        for job in function.jobs
+        if type(job) is model and job.unique_key is not None
+    }
+
+
+def _as_duplicate[R: JobRow](job: R) -> R:
+    job.duplicate = True
+    return job
+
+
+def _first_of_each[R: JobRow](jobs: Iterable[R], taken: Mapping[str | None, R]) -> list[R]:
+    """The jobs that get a row: those without a key, and the first with each that is not taken."""
+    keys: set[str | None] = {*taken} - {None}
+    new = []
+    for job in jobs:
+        if job.unique_key is None or job.unique_key not in keys:
+            keys.add(job.unique_key)
+            new.append(job)
+    return new
+
+
+def _each_or_its_equal[R: JobRow](
+    jobs: Iterable[R], new: Iterable[R], taken: Mapping[str | None, R]
+) -> list[R]:
+    """Each job if it is new, else the one that has its key, as a duplicate."""
+    firsts: dict[str | None, R] = {job.unique_key: job for job in new}
+    found = []
+    for job in jobs:
+        first = firsts.get(job.unique_key)
+        if job.unique_key is None or first is job:
+            found.append(job)
+        else:
+            found.append(_as_duplicate(copy.copy(first or taken[job.unique_key])))
+    return found
 
 
 def _commits_elsewhere(using: str) -> bool:

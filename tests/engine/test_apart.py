@@ -48,6 +48,21 @@ other = TaskJob.objects.get()
 assert (mine.pk, mine.duplicate) == (other.pk, True)
 print("the same")
 """
+MANY_ONCE = """
+from django.db import transaction
+from jobs.engine.models import TaskJob
+def rows(*keys):
+    return [{"task": "operator.neg", "payload": {"args": [1]}, "unique_key": key} for key in keys]
+stored = TaskJob.objects.enqueue(**rows("a")[0])
+with transaction.atomic():
+    promised = TaskJob.objects.enqueue(**rows("b")[0])
+    many = TaskJob.objects.enqueue_many(rows("a", "b", "c", "c", None))
+    TaskJob(task="operator.neg", unique_key="c").save()
+    meanwhile = TaskJob.objects.get(unique_key="c")
+    assert [job.duplicate for job in many] == [True, True, False, True, False]
+assert [job.pk for job in many[:3]] == [stored.pk, promised.pk, meanwhile.pk]
+print(TaskJob.objects.count(), many[2].duplicate)
+"""
 COUNT = "from jobs.engine.models import TaskJob; print(TaskJob.objects.filter(status='{}').count())"
 ENQUEUE = """
 from django.db import transaction
@@ -122,6 +137,8 @@ def test_one_key_makes_one_job_before_and_after_the_commit(manage: Manage) -> No
     manage("runworker", "--burst")
     manage("shell", "-v0", "-c", "from jobs.engine.models import *; TaskJob.objects.all().delete()")
     assert manage("shell", "-v0", "-c", MADE_MEANWHILE) == "the same"
+    manage("shell", "-v0", "-c", "from jobs.engine.models import *; TaskJob.objects.all().delete()")
+    assert manage("shell", "-v0", "-c", MANY_ONCE) == "4 True"
 
 
 def test_one_worker_serves_both_databases_and_stops_as_one(

@@ -5,11 +5,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.tasks import task, task_backends
 from django.tasks.exceptions import InvalidTask
 from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
 
 from jobs.engine.concurrency import parse
 from jobs.engine.models import TaskJob
@@ -216,7 +217,40 @@ def test_many_calls_of_a_unique_task_find_their_equals() -> None:
     results = tasks.once.enqueue_many([((1,), {}), ((2,), {}), ((2, 2), {})])
     assert results[0].id == first.id
     assert results[1].id == results[2].id
+    assert [result.duplicate for result in results] == [True, False, True]
+    assert results[2].enqueued_at == results[1].enqueued_at is not None
     assert TaskJob.objects.count() == 2
+    assert all(result.duplicate for result in tasks.once.enqueue_many([((1,), {}), ((2,), {})]))
+
+
+@pytest.mark.django_db
+def test_many_calls_of_a_unique_task_are_a_few_statements_for_each_thousand() -> None:
+    for taken in (0, 1, 7, 2_400):
+        tasks.once.enqueue(taken)
+    with CaptureQueriesContext(connection) as queries:
+        results = tasks.once.enqueue_many([((n % 2_500,), {}) for n in range(3_000)])
+    # For each thousand one SELECT, and one INSERT with its savepoint; the whole has a savepoint too.
+    assert len(queries) <= 3 * 4 + 3
+    assert [r.args for r in results] == [[n % 2_500] for n in range(3_000)]
+    assert [n for n in range(2_500) if results[n].duplicate] == [0, 1, 7, 2_400]
+    assert all(result.duplicate for result in results[2_500:])
+    assert {r.id for r in results[2_500:]} == {r.id for r in results[:500]}
+    assert TaskJob.objects.count() == 2_500
+
+
+@pytest.mark.django_db
+def test_an_equal_job_is_found_by_its_key() -> None:
+    with CaptureQueriesContext(connection) as queries:
+        tasks.once.enqueue(1)
+        tasks.once.enqueue(1)
+    (sql,) = [q["sql"] for q in queries if q["sql"].startswith('SELECT "')]
+    TaskJob.objects.enqueue_many({"task": "operator.neg"} for _ in range(2_000))
+    with connection.cursor() as cursor:
+        explain = "EXPLAIN QUERY PLAN" if connection.vendor == "sqlite" else "EXPLAIN"
+        cursor.execute("ANALYZE")
+        cursor.execute(f"{explain} {sql}")
+        plan = str(cursor.fetchall())
+    assert "jobs_engine_taskjob_key" in plan
 
 
 @pytest.mark.django_db(transaction=True)

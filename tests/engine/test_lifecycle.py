@@ -329,6 +329,19 @@ def test_enqueue_many_inserts_a_thousand_in_one_statement(
     assert Probe.objects.ready().count() == 1000
 
 
+def test_enqueue_many_returns_the_equal_of_a_taken_key_as_enqueue_does() -> None:
+    first = Probe.objects.enqueue(unique_key="a")
+    keys = ["a", "b", None, "b", None]
+    jobs = Probe.objects.enqueue_many({"unique_key": key} for key in keys)
+    assert [job.duplicate for job in jobs] == [True, False, False, True, False]
+    assert (jobs[0].pk, jobs[3].pk) == (first.pk, jobs[1].pk)
+    assert Probe.objects.count() == 4
+    # What else is in the way is told, and then nothing is stored.
+    with pytest.raises(IntegrityError):
+        Probe.objects.enqueue_many([{"unique_key": "c"}, {"id": first.pk, "unique_key": "d"}])
+    assert Probe.objects.count() == 4
+
+
 @pytest.mark.parametrize(
     "columns",
     [
