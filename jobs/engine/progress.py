@@ -82,7 +82,12 @@ class Progress:
             ) from None
 
     def add_line(self, line: str) -> None:
-        """Note a line for the job's log; what is beyond its size is left out, and that is said."""
+        """Note a line for the job's log; what is beyond its size is left out, and that is said.
+
+        Raises TypeError for what is no text.
+        """
+        if not isinstance(line, str):
+            raise TypeError(f"line must be text, not {line!r:.80}.")
         text = clean(line, limit=LINE_CHARACTERS)
         with self._lock:
             if not self._room:

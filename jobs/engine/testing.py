@@ -10,40 +10,73 @@ All of it works inside the transaction of a TestCase, without threads.
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from django.db import transaction
+from django.db import connections, transaction
 
 from jobs.engine.conf import config
 from jobs.engine.enqueueing import wanted
-from jobs.engine.execution import Run, execute
+from jobs.engine.execution import Outcome, Run, execute
 from jobs.engine.finishing import write
 from jobs.engine.identity import this_worker
 from jobs.engine.lifecycle import Job
 
 MOST_ROUNDS = 1000
+MOST_SNOOZES = 20
+"""How often a job may run beyond its attempts."""
 
 
 def run_pending(*kinds: type[Job], future: bool = False) -> list[Job]:
     """Run what is due and what that enqueues, here and now; returns the jobs as they ended.
 
     `future` brings what waits for a later time, retries too, to now; it ends with the last attempt.
-    Raises RuntimeError when jobs go on making jobs.
+    Raises RuntimeError when jobs go on making jobs, and when one puts itself off again and again.
+
+    In an open transaction, such as that of a TestCase, a handler whose database error spoiled the
+    transaction is undone to its beginning; a worker, who has none open, would keep what it did.
     """
     ended: list[Job] = []
+    runs: Counter[Any] = Counter()
     for _ in range(MOST_ROUNDS):
         jobs = [job for kind in kinds or Job.kinds() for job in _claim(kind, future=future)]
         if not jobs:
             return ended
         for job in jobs:
+            _count(job, runs)
             run = Run(job, lease_ends=time.monotonic() + config().lease_seconds)
-            outcome = execute(run)
+            outcome = _execute(run)
             run.progress.write()
             write(outcome)
             job.refresh_from_db()
             ended.append(job)
     raise RuntimeError(f"Jobs made jobs for {MOST_ROUNDS} rounds: {ended[-1]}")
+
+
+def _count(job: Job, runs: Counter[Any]) -> None:
+    runs[job.pk] += 1
+    if runs[job.pk] > job.max_attempts + MOST_SNOOZES:
+        raise RuntimeError(
+            f"{job} ran {runs[job.pk] - 1} times and put itself off each time. What it waits for "
+            "does not come by running jobs, so run_pending cannot end it."
+        )
+
+
+class _Spoiled(Exception):
+    """The handler left an open transaction in which the database takes no statement more."""
+
+
+def _execute(run: Run) -> Outcome:
+    """Execute between savepoints of the transactions that are open."""
+    opened = [c for c in connections.all(initialized_only=True) if c.in_atomic_block]
+    with contextlib.suppress(_Spoiled), contextlib.ExitStack() as savepoints:
+        for connection in opened:
+            savepoints.enter_context(transaction.atomic(using=connection.alias))
+        outcome = execute(run)
+        if any(c.needs_rollback or not c.is_usable() for c in opened):
+            raise _Spoiled
+    return outcome
 
 
 def _claim(kind: type[Job], *, future: bool) -> list[Job]:

@@ -9,7 +9,10 @@ from django.utils import timezone
 
 from jobs.engine.models import TaskJob
 from jobs.engine.progress import FULL, LOG_CHARACTERS
+from jobs.engine.row import uuid7
 from jobs.engine.testing import assert_enqueued, assert_not_enqueued, inline, run_pending
+from tests.engine.task_rows import row
+from tests.kinds import tasks
 from tests.kinds.models import Chain, Effect, Ledger, Probe
 from tests.kinds.scripted import Scripted, for_each_kind
 from tests.workers import run_due
@@ -17,6 +20,11 @@ from tests.workers import run_due
 
 def double(number: int, *, plus: int = 0) -> int:
     return number * 2 + plus
+
+
+def leave_and_fail() -> None:
+    Effect.objects.create(job=uuid7(), attempt=1)
+    raise ValueError("after the effect")
 
 
 def not_json() -> object:
@@ -173,3 +181,44 @@ def test_five_megabytes_of_dirt_are_stored_cleaned_and_cut(kind: Scripted) -> No
     assert 0 < len(job.log) <= 1_001
     kept = job.error_message + job.log + job.progress_step + entry["traceback"]
     assert not {"\x00", "\x1b", "\ud800"} & set(kept)
+
+
+@pytest.mark.django_db
+def test_a_database_error_of_a_handler_does_not_end_the_test_that_runs_it() -> None:
+    failing = tasks.break_the_database.enqueue(False)
+    swallowing = tasks.break_the_database.enqueue(True)
+    spoiling = tasks.spoil_the_transaction.enqueue()
+    good = Probe.objects.enqueue()
+
+    run_pending()
+
+    job = row(failing)
+    assert (job.status, job.attempts) == ("pending", 1)
+    assert "nowhere" in job.error_message
+    assert row(swallowing).result == "went on"
+    assert row(spoiling).status == "completed"
+    assert Effect.objects.get().job == good.pk
+
+
+@pytest.mark.django_db
+def test_what_a_handler_did_before_an_error_of_its_own_stays_as_with_a_worker() -> None:
+    job = TaskJob.objects.enqueue(task="tests.engine.test_handlers.leave_and_fail")
+    run_pending()
+    assert TaskJob.objects.get(pk=job.pk).error_message == "ValueError: after the effect"
+    assert Effect.objects.count() == 1
+
+
+@pytest.mark.django_db
+def test_a_job_that_puts_itself_off_for_ever_is_told_and_not_run_for_ever() -> None:
+    job = tasks.snooze_for_ever.enqueue()
+    once = tasks.snooze_once.enqueue()
+    with pytest.raises(RuntimeError, match=f"{job.id} ran 23 times and put itself off each time"):
+        run_pending(future=True)
+    assert row(once).result == 1
+
+
+@pytest.mark.django_db
+def test_a_line_that_is_no_text_is_told_to_the_handler() -> None:
+    result = tasks.log_a_number.enqueue()
+    run_pending()
+    assert row(result).error_message == "TypeError: line must be text, not 123."

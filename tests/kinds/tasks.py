@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import connection
+from django.db import DatabaseError, connection, transaction
 from django.tasks import TaskContext, task
 
 from jobs.engine.tasks import (
@@ -77,6 +77,32 @@ def snooze_once(context: JobContext) -> int:
     if not context.job.attempt_log:
         raise Snooze(3600)
     return context.attempt
+
+
+@task
+def snooze_for_ever() -> None:
+    raise Snooze(3600)
+
+
+@task(takes_context=True)
+def break_the_database(context: JobContext, swallow: bool) -> str:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM nowhere")
+    except DatabaseError:
+        if not swallow:
+            raise
+    return "went on"
+
+
+@task
+def spoil_the_transaction() -> None:
+    transaction.set_rollback(True)
+
+
+@task(takes_context=True)
+def log_a_number(context: JobContext) -> None:
+    context.log(123)  # type: ignore[arg-type]
 
 
 @task(takes_context=True)
