@@ -41,7 +41,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "jobs.apps": {"jobs.engine"},
     # The engine from below: each layer knows what is under it.
-    "jobs.engine.conf": set(),
+    "jobs.engine.conf": {"jobs.engine.arguments"},
     "jobs.engine.text": set(),
     "jobs.engine.identity": set(),
     "jobs.engine.weather": set(),
@@ -49,7 +49,7 @@ ARROWS: dict[str, set[str]] = {
     "jobs.engine.retry": set(),
     "jobs.engine.arguments": set(),
     "jobs.engine.programs": set(),
-    "jobs.engine.concurrency": set(),
+    "jobs.engine.concurrency": {"jobs.engine.arguments"},
     "jobs.engine.history": set(),
     "jobs.engine.kinds": {"jobs.engine.enqueueing"},
     "jobs.engine.row": {"jobs.engine.conf", "jobs.engine.history", "jobs.engine.retry"},
@@ -73,7 +73,12 @@ ARROWS: dict[str, set[str]] = {
     "jobs.engine.retention": {"jobs.engine.conf", "jobs.engine.lifecycle"},
     "jobs.engine.schedules": {"jobs.engine.lifecycle"},
     # Tasks: what is declared needs no models; the row and the backend stand on it.
-    "jobs.engine.options": {"jobs.engine.concurrency", "jobs.engine.conf"},
+    "jobs.engine.options": {
+        "jobs.engine.arguments",
+        "jobs.engine.concurrency",
+        "jobs.engine.conf",
+        "jobs.engine.retry",
+    },
     "jobs.engine.tasks": {
         "jobs.engine.execution",  # these three for the type checker alone
         "jobs.engine.lifecycle",

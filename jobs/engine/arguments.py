@@ -4,11 +4,14 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 # NUL is refused by PostgreSQL, lone surrogates by UTF-8.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_SCALARS = (str, int, float, bool, type(None))
+# What Python itself reads back, which the length of a JSON number is bounded for.
+MOST_DIGITS = 4300
+_TOO_LONG = 10**MOST_DIGITS
 
 
 def check_text(text: str, *, name: str) -> None:
@@ -19,6 +22,22 @@ def check_text(text: str, *, name: str) -> None:
         raise ValueError(
             f"{name} holds {what} at position {found.start()}, which cannot be stored."
         )
+
+
+def shown(value: object) -> str:
+    """A value in the words of an error; numbers may have more digits than Python writes."""
+    if isinstance(value, int) and abs(value) >= 10**40:
+        return f"a whole number of {value.bit_length()} bits"
+    return repr(value)
+
+
+def has_moment(value: datetime) -> bool:
+    """Whether the database can hold it: at the ends of the calendar a zone may lead beyond UTC."""
+    try:
+        value.astimezone(UTC)
+    except OverflowError:
+        return False
+    return True
 
 
 def check_json(value: Any, *, name: str, max_bytes: int) -> None:
@@ -36,8 +55,14 @@ def _check_value(value: Any, name: str) -> None:
     match value:
         case str():
             check_text(value, name=name)
-        case bool() | int() | None:
+        case bool() | None:
             pass
+        case int():
+            if abs(value) >= _TOO_LONG:
+                raise ValueError(
+                    f"{name} is a whole number of more than {MOST_DIGITS} digits, which cannot be "
+                    "stored as JSON."
+                )
         case float():
             if not math.isfinite(value):
                 raise ValueError(f"{name} is {value}, which JSON does not have.")

@@ -13,13 +13,11 @@ from django.tasks import DEFAULT_TASK_BACKEND_ALIAS, DEFAULT_TASK_QUEUE_NAME, Ta
 from django.utils.connection import ConnectionDoesNotExist
 from django.utils.module_loading import import_string
 
-from jobs.engine.concurrency import keys
+from jobs.engine.concurrency import KEY_CHARACTERS, keys
 from jobs.engine.conf import config
 from jobs.engine.options import JobOptions, options_on
 from jobs.engine.retry import Permanent
 from jobs.engine.tasks import AnyTask, said_by
-
-KEY_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,16 @@ def keys_of(
     """The key columns of one call; raises TypeError or ValueError, which names the option."""
     key = _unique_key(callee, options, args, kwargs)
     limits = _limits(callee, options, args, kwargs)
-    return {"unique_key": key, "concurrency_key": keys(limits)}
+    try:
+        column = keys(limits)
+    except ValueError as error:
+        raise ValueError(f"concurrency of {callee.path}: {error}") from None
+    if len(column) > KEY_CHARACTERS:
+        raise ValueError(
+            f"concurrency of {callee.path}: its keys have {len(column)} characters; "
+            f"{KEY_CHARACTERS} are allowed."
+        )
+    return {"unique_key": key, "concurrency_key": column}
 
 
 FILLED = (
@@ -168,7 +175,8 @@ def _limits(
         case function:
             limits = _asked(callee, "concurrency", function, args, kwargs)
     right = isinstance(limits, Mapping) and all(
-        isinstance(key, str) and isinstance(limit, int) for key, limit in limits.items()
+        isinstance(key, str) and isinstance(limit, int) and not isinstance(limit, bool)
+        for key, limit in limits.items()
     )
     if not right:
         raise TypeError(f"concurrency of {callee.path} must return {{key: limit}}, not {limits!r}.")

@@ -7,15 +7,31 @@ The limit stands in the row, so that each job and each task may have limits of i
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from jobs.engine.arguments import shown
+
+KEY_CHARACTERS = 300
+"""How long the column is."""
+MOST_AT_ONCE = 1_000_000
+
 
 def keys(limits: Mapping[str, int]) -> str:
     """The column for {key: at most so many}; raises ValueError. Empty without limits."""
     for key, limit in limits.items():
-        if not key or "|" in key or limit < 1:
+        if not _is_key(key) or not _is_limit(limit):
             raise ValueError(
-                f"A concurrency key is text without “|”, its limit from 1; not {key!r}: {limit}."
+                f"A concurrency key is text without “|”, its limit from 1 to {MOST_AT_ONCE}; "
+                f"not {shown(key)}: {shown(limit)}."
             )
     return "".join(f"|{key}={limit}" for key, limit in limits.items()) + "|" * bool(limits)
+
+
+def _is_key(key: object) -> bool:
+    return isinstance(key, str) and bool(key) and "|" not in key
+
+
+def _is_limit(limit: object) -> bool:
+    whole = isinstance(limit, int) and not isinstance(limit, bool)
+    return whole and 1 <= limit <= MOST_AT_ONCE  # type: ignore[operator]  # it is an int
 
 
 def parse(column: str) -> dict[str, int]:

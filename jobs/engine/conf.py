@@ -1,5 +1,6 @@
 """The engine's settings: the Django setting JOBS over the defaults below."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -9,8 +10,12 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
+from jobs.engine.arguments import shown
+
 DEFAULT_SEATS = {"import": 4, "email": 8, "task": 4}
 SEATS_OF_OTHERS = 2
+MOST_ATTEMPTS = 32767
+"""What the column holds in every database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +91,13 @@ def _checked(name: str, value: Any) -> Any:
         return value
     whole = name in {"MAX_ATTEMPTS", "MAX_ABANDONED", "MAX_PAYLOAD_BYTES"}
     right = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-    if not right or value <= 0:
+    most = MOST_ATTEMPTS if name == "MAX_ATTEMPTS" else sys.float_info.max
+    if not right or not 0 < value <= most:
         kind = "whole number" if whole else "number"
-        raise ImproperlyConfigured(f"JOBS[{name!r}] must be a {kind} above 0, not {value!r}.")
+        end = f" and at most {most}" if name == "MAX_ATTEMPTS" else ""
+        raise ImproperlyConfigured(
+            f"JOBS[{name!r}] must be a {kind} above 0{end}, not {shown(value)}."
+        )
     return value
 
 

@@ -4,18 +4,19 @@ The options are kept on the function itself, where other backends do not look.
 """
 
 import inspect
-import math
 import string
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, NoReturn, TypeVar
 
 from django.tasks import Task
 
-from jobs.engine.concurrency import keys
-from jobs.engine.conf import config
+from jobs.engine.arguments import shown
+from jobs.engine.concurrency import KEY_CHARACTERS, keys
+from jobs.engine.conf import MOST_ATTEMPTS, config
+from jobs.engine.retry import LONGEST_DELAY
 
-MOST_ATTEMPTS = 32767
 ATTRIBUTE = "job_options"
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -120,7 +121,9 @@ def options_on(function: Callable[..., Any]) -> JobOptions:
 
 def make_options(given: Mapping[str, Any], *, where: str) -> JobOptions:
     """JobOptions, or TypeError for a name that is none; `where` says who gave them."""
-    unknown = ", ".join(sorted(set(given) - set(NAMES)))
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{where} takes options by name, not {given!r}.")
+    unknown = ", ".join(sorted(map(str, set(given) - set(NAMES))))
     if unknown:
         raise TypeError(f"{where} has no option {unknown}. Options: {', '.join(NAMES)}.")
     return JobOptions(**given)
@@ -130,7 +133,7 @@ def make_options(given: Mapping[str, Any], *, where: str) -> JobOptions:
 
 
 def _refuse(error: type[Exception], name: str, allowed: str, value: object) -> NoReturn:
-    raise error(f"{name} must be {allowed}, not {value!r}.")
+    raise error(f"{name} must be {allowed}, not {shown(value)}.")
 
 
 def _whole(name: str, value: Any) -> None:
@@ -141,16 +144,22 @@ def _whole(name: str, value: Any) -> None:
         _refuse(ValueError, name, allowed, value)
 
 
-def _positive(name: str, value: Any, allowed: str = "a number above 0") -> None:
+def _positive(
+    name: str,
+    value: Any,
+    allowed: str = "a number above 0",
+    most: float = sys.float_info.max,
+) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         _refuse(TypeError, name, allowed, value)
-    if not (math.isfinite(value) and value > 0):
+    if not 0 < value <= most:
         _refuse(ValueError, name, allowed, value)
 
 
 def _backoff(name: str, value: Any) -> None:
     if not callable(value):
-        _positive(name, value, "a number above 0, or a function of the attempt's number")
+        allowed = f"a number above 0 and at most {LONGEST_DELAY:.0f}, or a function of the attempt's number"
+        _positive(name, value, allowed, LONGEST_DELAY)
 
 
 def _flag(name: str, value: Any) -> None:
@@ -177,11 +186,14 @@ def _concurrency(name: str, value: Any) -> None:
     key, limit = value
     if not isinstance(key, str) or not isinstance(limit, int) or isinstance(limit, bool):
         _refuse(TypeError, name, allowed, value)
+    _names_in(name, key)
+    words = "".join(literal for literal, *_ in string.Formatter().parse(key))
     try:
-        keys({key: limit})
+        # What stands in the braces is not known yet.
+        if len(keys({words or "…": limit})) > KEY_CHARACTERS:
+            raise ValueError(f"the key and its limit have at most {KEY_CHARACTERS} characters.")
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-    _names_in(name, key)
 
 
 _CHECKS: Mapping[str, Callable[[str, Any], None]] = {
@@ -211,8 +223,21 @@ def _check_format(
 
 
 def _names_in(option: str, text: str) -> list[str]:
+    """The arguments that a format names, in the width and precision of others too."""
     try:
-        found = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
+        found = list(_fields_of(text, depth=2))
     except ValueError as error:
         raise ValueError(f"{option}: {text!r} is no format: {error}.") from None
     return [name.partition(".")[0].partition("[")[0] for name in found]
+
+
+def _fields_of(text: str, *, depth: int) -> Iterator[str]:
+    for _, name, spec, conversion in string.Formatter().parse(text):
+        if name is None:
+            continue
+        if not depth:
+            raise ValueError("braces stand in braces only once")
+        if conversion not in (None, "r", "s", "a"):
+            raise ValueError(f"there is no conversion !{conversion}, only !r, !s and !a")
+        yield name
+        yield from _fields_of(spec or "", depth=depth - 1)

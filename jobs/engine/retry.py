@@ -1,5 +1,6 @@
 """When a job runs again, and the exceptions by which a handler has a say in it. Pure."""
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,8 +76,13 @@ class Decision:
 
 def backoff(attempt: int, *, base: float, cap: float, jitter: float = 0.1) -> float:
     """Seconds to wait after attempt number `attempt`: base^attempt up to `cap`, ± `jitter`."""
-    # The exponent is bounded before the power is taken, so that it cannot overflow.
-    wait = min(cap, base ** min(attempt, 40)) if base > 1 else min(cap, base)
+    # By logarithms, since the power may overflow.
+    if base <= 1:
+        wait = min(cap, base)
+    elif attempt * math.log(base) >= math.log(cap):
+        wait = cap
+    else:
+        wait = min(cap, base**attempt)
     return wait * random.uniform(1 - jitter, 1 + jitter)  # noqa: S311
 
 

@@ -24,13 +24,17 @@ def found(settings: Any, **jobs: Any) -> set[str]:
         ({"LEASE_SECONDS": 0}, "above 0"),
         ({"MAX_ATTEMPTS": 1.5}, "whole number"),
         ({"MAX_ATTEMPTS": True}, "whole number"),
+        ({"MAX_ATTEMPTS": 40_000}, "a whole number above 0 and at most 32767, not 40000"),
+        ({"MAX_PAYLOAD_BYTES": 10**5000}, "a whole number above 0"),
+        ({"RETENTION_DAYS": float("nan")}, "a number above 0, not nan"),
+        ({"GRACE_SECONDS": float("inf")}, "a number above 0, not inf"),
         ({"SEATS": "import"}, "kind=number"),
         ({"SEATS": {"import": 0}}, "from 1"),
         ({"SEATS": 4}, "JOBS['SEATS']"),
         ({"DATABASE": "elsewhere"}, "not in DATABASES"),
         ({"LEASE_SECONDS": 5, "HEARTBEAT_SECONDS": 4}, "at most half"),
     ],
-    ids=str,
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else value,
 )
 def test_a_wrong_setting_is_told_in_a_sentence(given: dict[str, Any], words: str) -> None:
     with pytest.raises(ImproperlyConfigured) as caught:

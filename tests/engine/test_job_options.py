@@ -16,6 +16,7 @@ from jobs.engine.concurrency import parse
 from jobs.engine.models import TaskJob
 from jobs.engine.options import JobOptions
 from jobs.engine.retention import delete_old
+from jobs.engine.retry import backoff
 from jobs.engine.schedules import database_now
 from jobs.engine.tasks import job_options
 from jobs.engine.testing import run_pending
@@ -43,7 +44,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"max_attempts": "3"}, TypeError, "max_attempts must be a whole number.*not '3'"),
     ({"max_attempts": True}, TypeError, "max_attempts must be"),
     ({"max_attempts": 2.0}, TypeError, "max_attempts must be"),
-    ({"backoff": -1}, ValueError, "backoff must be a number above 0, or a function of the attempt"),
+    ({"backoff": -1}, ValueError, "backoff must be .* or a function of the attempt"),
     ({"backoff": "soon"}, TypeError, "backoff must be"),
     ({"max_running_seconds": 0}, ValueError, "max_running_seconds must be a number above 0"),
     ({"max_running_seconds": float("nan")}, ValueError, "max_running_seconds must be"),
@@ -62,6 +63,17 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"concurrency": ("host", True)}, TypeError, "concurrency must be"),
     ({"concurrency": ("host", 2, 3)}, TypeError, "concurrency must be"),
     ({"concurrency": ("host:{hots}", 2)}, ValueError, "concurrency: .* names {hots}"),
+    ({"unique": "{year!z}"}, ValueError, "is no format: .*conversion"),
+    ({"unique": "{year:{width}}"}, ValueError, "names {width}, which is no argument of report"),
+    ({"unique": "{year:{year:{year}}}"}, ValueError, "is no format: braces stand in braces"),
+    ({"concurrency": ("h" * 300, 1)}, ValueError, "concurrency: .* at most 300 characters"),
+    ({"concurrency": ("h" * 297 + "{year}", 1)}, ValueError, "concurrency: .* at most 300"),
+    ({"concurrency": ("host", 10**400)}, ValueError, "its limit from 1 to 1000000"),
+    ({"max_attempts": 10**5000}, ValueError, "max_attempts must be .* not a whole number of"),
+    ({"max_running_seconds": 10**400}, ValueError, "max_running_seconds must be"),
+    ({"retention": 10**400}, ValueError, "retention must be"),
+    ({"backoff": 1e200}, ValueError, "backoff must be a number above 0 and at most 2592000"),
+    ({"backoff": 10**400}, ValueError, "backoff must be a number above 0 and at most 2592000"),
     ({"retention": 0}, ValueError, "retention must be a number above 0"),
     ({"retention": "week"}, TypeError, "retention must be"),
     ({"atomic": 1}, TypeError, "atomic must be True or False, not 1"),
@@ -272,10 +284,13 @@ def test_many_calls_of_a_unique_task_are_all_or_none() -> None:
         ({"unique": lambda _year: 3}, [1], TypeError, "unique of .*report must return text, not 3"),
         ({"unique": "{year.name}"}, [1], ValueError, "cannot be filled: AttributeError"),
         ({"unique": "{year:%d}"}, ["x"], ValueError, "cannot be filled: ValueError"),
-        ({"concurrency": ("{year}", 1)}, ["a|b"], ValueError, "key is text without"),
+        ({"concurrency": ("{year}", 1)}, ["a|b"], ValueError, "report: A concurrency key is text"),
         ({"concurrency": lambda _year: 3}, [1], TypeError, r"must return {key: limit}, not 3"),
         ({"concurrency": lambda _y: {"a": 0}}, [1], ValueError, "its limit from 1"),
-        ({"concurrency": lambda _y: {"a" * 400: 1}}, [1], ValueError, "concurrency_key has 404"),
+        ({"concurrency": lambda _y: {"a" * 400: 1}}, [1], ValueError, "report: its keys have 404"),
+        ({"concurrency": ("{year}", 1)}, ["a" * 297], ValueError, "its keys have 301 characters"),
+        ({"concurrency": lambda _y: {"a": True}}, [1], TypeError, r"must return {key: limit}"),
+        ({"concurrency": lambda _y: {"a": 10**5000}}, [1], ValueError, "limit from 1 to 1000000"),
     ],
 )
 def test_a_key_that_cannot_be_made_is_told_at_the_call(
@@ -319,6 +334,18 @@ def test_each_task_has_its_own_back_off(
     job = row(result)
     assert job.status == "pending"
     assert least < (job.run_at - database_now()).total_seconds() < most
+
+
+def test_a_back_off_has_an_end_however_large_its_base() -> None:
+    for base in (1.0001, 5, 1e200, 1.7976931348623157e308):
+        for attempt in (1, 2, 40, 32_767):
+            assert 0 < backoff(attempt, base=base, cap=3600, jitter=0) <= 3600
+    assert [backoff(n, base=5, cap=100, jitter=0) for n in (1, 2, 3)] == [5, 25, 100]
+    assert backoff(9, base=0.5, cap=100, jitter=0) == 0.5
+
+
+def test_a_width_that_is_an_argument_fills_a_key() -> None:
+    assert task(unique="{year:{host}}")(report).unique == "{year:{host}}"
 
 
 @pytest.mark.django_db
