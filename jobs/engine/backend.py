@@ -23,7 +23,7 @@ from django.utils import timezone
 from django.utils.json import normalize_json
 from django.utils.module_loading import import_string
 
-from jobs.engine.arguments import check_json
+from jobs.engine.arguments import check_json, has_moment
 from jobs.engine.calls import Callee, columns_of, find, keys_of
 from jobs.engine.conf import config
 from jobs.engine.options import JobOptions, make_options
@@ -79,6 +79,8 @@ class JobsBackend(BaseTaskBackend):
         options = said_by(task).over(self.job_options)
         if task.run_after is not None and not isinstance(task.run_after, datetime):
             raise InvalidTask(f"run_after must be a datetime, not {task.run_after!r}.")
+        if task.run_after is not None and not has_moment(task.run_after):
+            raise InvalidTask(f"run_after is {task.run_after}, which is no moment in UTC.")
         super().validate_task(task)
         if len(task.module_path) > PATH_CHARACTERS:
             raise InvalidTask(f"The path of a task has at most {PATH_CHARACTERS} characters.")
@@ -116,6 +118,10 @@ class JobsBackend(BaseTaskBackend):
             callee = find(job.task)
         except Permanent as error:
             raise TaskResultDoesNotExist(f"{result_id}: {error}") from error
+        except Exception as error:
+            raise TaskResultDoesNotExist(
+                f"{result_id}: {job.task} cannot be imported: {type(error).__name__}: {error}"
+            ) from error
         if callee.task is None:
             raise TaskResultDoesNotExist(f"{result_id}: {job.task} is a function, not a task.")
         return result_of(job, callee.task)
@@ -130,7 +136,8 @@ class JobsBackend(BaseTaskBackend):
         if task.run_after is not None and task.run_after > timezone.now():
             common["run_at"] = task.run_after
         rows = []
-        for args, kwargs in calls:
+        for number, call in enumerate(calls):
+            args, kwargs = _call(call, number)
             payload = {"args": _json(args, "args"), "kwargs": _json(kwargs, "kwargs")}
             keys = keys_of(callee, options, payload["args"], payload["kwargs"])
             rows.append({**common, **keys, "payload": payload})
@@ -147,6 +154,14 @@ class JobsBackend(BaseTaskBackend):
         return results
 
 
+def _call(call: Any, number: int) -> Call:
+    """A call as it was given; raises TypeError for what is no (args, kwargs)."""
+    match call:
+        case (Sequence() as args, Mapping() as kwargs) if not isinstance(args, str | bytes):
+            return args, kwargs
+    raise TypeError(f"calls[{number}] must be (args, kwargs) such as ((1, 2), {{}}), not {call!r}.")
+
+
 def _uuid(text: object) -> uuid.UUID:
     try:
         return uuid.UUID(str(text))
@@ -156,6 +171,11 @@ def _uuid(text: object) -> uuid.UUID:
 
 def _check_path(task: AnyTask) -> None:
     """Raise InvalidTask unless a worker that has only the path finds this task there."""
+    if task.module_path.startswith("__main__."):
+        raise InvalidTask(
+            f"{task.module_path} is in the program that runs now, which a worker cannot import: "
+            "put the function into a module."
+        )
     try:
         found = import_string(task.module_path)
     except ImportError:
@@ -171,6 +191,8 @@ def _json(value: Any, name: str) -> Any:
     """The arguments as the standard makes them JSON; the error names the one that is none."""
     try:
         normal = normalize_json(value)
+    except RecursionError:
+        raise ValueError(f"{name} is nested too deeply to be stored as JSON.") from None
     except TypeError as error:
         try:
             check_json(value, name=name, max_bytes=config().max_payload_bytes)

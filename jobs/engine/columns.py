@@ -1,6 +1,6 @@
 """Which values a new job may be given: what a column does not bring back is refused at the call."""
 
-import math
+import sys
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from django.db import models
 from django.db.backends.base.operations import BaseDatabaseOperations
 from django.utils import timezone
 
-from jobs.engine.arguments import check_json, check_text
+from jobs.engine.arguments import check_json, check_text, has_moment, shown
 from jobs.engine.concurrency import keys, parse
 from jobs.engine.conf import config
 from jobs.engine.row import JobRow
@@ -60,12 +60,14 @@ def _check_type(column: Any, name: str, value: Any) -> None:
         case models.FloatField():
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             _demand(number, name, "a number", value)
-            if not math.isfinite(value):
-                raise ValueError(f"{name} must be a finite number, not {value}.")
+            if not abs(value) <= sys.float_info.max:
+                raise ValueError(f"{name} must be a finite number, not {shown(value)}.")
         case models.DateTimeField():
             _demand(isinstance(value, datetime), name, "a datetime", value)
             if timezone.is_naive(value):
                 raise ValueError(f"{name} must be a datetime with a time zone, not {value}.")
+            if not has_moment(value):
+                raise ValueError(f"{name} is {value}, which is no moment in UTC.")
         case models.JSONField():
             check_json(value, name=name, max_bytes=config().max_payload_bytes)
         case models.UUIDField():
@@ -89,7 +91,7 @@ def _check_whole(column: Any, name: str, value: Any) -> None:
     ranges = BaseDatabaseOperations.integer_field_ranges
     least, most = ranges[column.get_internal_type()]
     if not least <= value <= most:
-        raise ValueError(f"{name} must be from {least} to {most}, not {value}.")
+        raise ValueError(f"{name} must be from {least} to {most}, not {shown(value)}.")
 
 
 def _check_meaning(name: str, value: Any) -> None:

@@ -14,6 +14,7 @@ from jobs.engine.models import TaskJob
 from tests.kinds.models import Probe
 
 LIMIT = 1000
+FIVE_BEHIND = datetime.timezone(-datetime.timedelta(hours=5))
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,7 @@ LIMIT = 1000
         ({"set": {1, 2}}, TypeError, "payload['set']"),
         ({"bytes": b"x"}, TypeError, "payload['bytes']"),
         ({1: "x"}, TypeError, "key 1"),
+        ([10**5000], ValueError, "payload[0] is a whole number of more than 4300 digits"),
         ({"big": "x" * LIMIT}, ValueError, "1000 are allowed"),
     ],
 )
@@ -118,6 +120,9 @@ def test_enqueue_refuses_a_payload_of_five_megabytes() -> None:
         ({"max_attempts": -1}, ValueError),
         ({"max_attempts": 40_000}, ValueError),
         ({"max_attempts": True}, TypeError),
+        ({"max_attempts": 10**5000}, ValueError),
+        ({"max_running_seconds": 10**400}, ValueError),
+        ({"run_at": datetime.datetime.max.replace(tzinfo=FIVE_BEHIND)}, ValueError),
         ({"max_attempts": 2.5}, TypeError),
         ({"max_attempts": None}, TypeError),
         ({"priority": 101}, ValueError),
@@ -130,7 +135,7 @@ def test_enqueue_refuses_a_payload_of_five_megabytes() -> None:
         ({"status": "completed"}, TypeError),
         ({"colour": "blue"}, TypeError),
     ],
-    ids=str,
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else str(value),
 )
 def test_a_column_takes_no_value_that_only_looks_like_its_own(
     columns: dict[str, Any], error: type[Exception]
@@ -165,3 +170,11 @@ def test_enqueue_names_the_argument_of_a_task_and_stores_nothing(
         TaskJob.objects.enqueue_many([good, wrong]) if many else TaskJob.objects.enqueue(**wrong)
 
     assert not TaskJob.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_float_comes_back_with_its_digits_if_not_with_its_type() -> None:
+    numbers = [0.1, 1.0, 1e16, 1e23, 6.02214076e23, -1e-20, 1.7976931348623157e308]
+    job = TaskJob.objects.enqueue(task="x.y", payload={"args": numbers})
+    job.refresh_from_db()
+    assert [float(number) for number in job.args] == numbers

@@ -38,7 +38,15 @@ from tests.engine.task_rows import refreshed, row
 from tests.kinds import tasks
 
 ROOT = Path(__file__).parents[2]
+LAST_MOMENT = datetime.max.replace(tzinfo=timezone.get_fixed_timezone(-300))
 BACKEND = "jobs.engine.backend.JobsBackend"
+
+
+def nested(times: int) -> list[Any]:
+    deep: list[Any] = []
+    for _ in range(times):
+        deep = [deep]
+    return deep
 
 
 def test_the_backend_does_all_that_the_standard_knows() -> None:
@@ -129,6 +137,9 @@ def test_an_enqueue_belongs_to_the_callers_transaction() -> None:
         (({1: 2},), {}, TypeError, r"args\[0\] has the key 1"),
         ((b"\xff",), {}, ValueError, "Unsupported value"),
         (("x" * 2_000_000,), {}, ValueError, "args takes 2000004 bytes"),
+        ((nested(3_000),), {}, ValueError, "args is nested too deeply"),
+        ((), {"deep": nested(3_000)}, ValueError, "kwargs is nested too deeply"),
+        ((10**5000,), {}, ValueError, r"args\[0\] is a whole number of more than 4300 digits"),
     ],
 )
 def test_arguments_that_are_no_json_are_refused_at_the_call(
@@ -187,6 +198,7 @@ def test_a_task_that_is_not_where_a_worker_looks_is_refused_at_the_call() -> Non
     [
         ({"queue_name": "nowhere"}, "Queue 'nowhere' is not valid for backend"),
         ({"run_after": datetime(2027, 1, 1)}, "run_after must be an aware datetime"),  # noqa: DTZ001
+        ({"run_after": LAST_MOMENT}, "run_after is 9999-.*, which is no moment in UTC"),
         ({"run_after": "tomorrow"}, "run_after must be a datetime, not 'tomorrow'"),
         ({"priority": 101}, "priority must be a whole number"),
         ({"priority": 3.1}, "priority must be a whole number"),
@@ -240,6 +252,39 @@ def test_many_calls_are_one_statement_and_all_or_none() -> None:
     run_pending(TaskJob)
     assert [refreshed(result).return_value for result in results[:3]] == [1, 2, 3]
     assert task_backends["default"].enqueue_many(tasks.add, []) == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("call", [((1,),), 3, ((1,), None), ("ab", {}), None], ids=str)
+def test_a_call_that_is_no_args_and_kwargs_is_told_by_its_number(call: Any) -> None:
+    with pytest.raises(TypeError, match=r"calls\[1\] must be \(args, kwargs\)"):
+        tasks.noop.enqueue_many([((1,), {}), call])
+    assert not TaskJob.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_task_of_the_running_program_is_refused_at_the_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def own() -> None: ...
+
+    own.__module__, own.__qualname__ = "__main__", "own"
+    declared = task(own)
+    monkeypatch.setattr(sys.modules["__main__"], "own", declared, raising=False)
+    with pytest.raises(InvalidTask, match=r"__main__.own is in the program that runs now"):
+        declared.enqueue()
+
+
+@pytest.mark.django_db
+def test_a_result_whose_module_raises_at_import_is_told_by_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_tasks.py").write_text("raise RuntimeError('no licence')")
+    monkeypatch.syspath_prepend(tmp_path)
+    job = TaskJob.objects.enqueue(task="broken_tasks.report")
+    words = f"{job.pk}: broken_tasks.report cannot be imported: RuntimeError: no licence"
+    with pytest.raises(TaskResultDoesNotExist, match=words):
+        default_task_backend.get_result(str(job.pk))
 
 
 # Pickles, other backends, other aliases.
@@ -325,6 +370,8 @@ def test_a_row_is_readable_when_its_queue_and_alias_are_gone() -> None:
     [
         ({"max_attempts": 0}, "max_attempts must be a whole number from 1"),
         ({"attempts": 3}, "has no option attempts. Options: max_attempts"),
+        ({3: 3}, "has no option 3. Options: max_attempts"),
+        ([], r"OPTIONS of TASKS\['default'\]: It takes options by name, not \[\]"),
         ({"atomic": True, "max_running_seconds": 100}, "an atomic task is at most 10"),
     ],
 )
