@@ -134,7 +134,8 @@ class RowQuerySet(models.QuerySet[R]):
             try:
                 # Not ON CONFLICT DO NOTHING, which returns no columns and hides other conflicts.
                 with transaction.atomic(using=using):
-                    self.using(using).bulk_create(new)
+                    # In one order, so that two callers with the same keys do not block each other.
+                    self.using(using).bulk_create(sorted(new, key=_key))
             except IntegrityError:
                 # A key was taken since it was looked for; what else it may be is told below.
                 continue
@@ -188,6 +189,10 @@ def _equals_at_commit[R: JobRow](model: type[R], using: str) -> dict[str | None,
         for job in function.jobs
         if type(job) is model and job.unique_key is not None
     }
+
+
+def _key(job: JobRow) -> str:
+    return job.unique_key or ""
 
 
 def _as_duplicate[R: JobRow](job: R) -> R:

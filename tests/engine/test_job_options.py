@@ -1,7 +1,9 @@
 """Options of a task: what is refused where it is written, what stands over what, what they do."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -248,6 +250,25 @@ def test_many_calls_of_a_unique_task_are_a_few_statements_for_each_thousand() ->
     assert all(result.duplicate for result in results[2_500:])
     assert {r.id for r in results[2_500:]} == {r.id for r in results[:500]}
     assert TaskJob.objects.count() == 2_500
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_callers_at_once_make_one_job_of_each_key() -> None:
+    ready = Barrier(4)
+
+    def enqueue(caller: int) -> set[str]:
+        numbers = range(300) if caller % 2 else range(299, -1, -1)
+        ready.wait(20)
+        try:
+            return {result.id for result in tasks.once.enqueue_many([((n,), {}) for n in numbers])}
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(4) as callers:
+        first, *others = callers.map(enqueue, range(4))
+
+    assert TaskJob.objects.count() == len(first) == 300
+    assert others == [first] * 3
 
 
 @pytest.mark.django_db
