@@ -186,6 +186,7 @@ ARROWS: dict[str, set[str]] = {
         "jobs.engine.job_admin",
         "jobs.engine.retry",
         "jobs.engine.task_job",
+        "jobs.engine.text",
     },
     "jobs.engine.admin": {
         "jobs.engine.job_admin",

@@ -204,7 +204,7 @@ def _filled(
     arguments = _bound(callee, args, kwargs)
     try:
         return string.Formatter().vformat(text, (), arguments)
-    except (LookupError, AttributeError, TypeError, ValueError) as error:
+    except Exception as error:
         raise ValueError(
             f"{option} of {callee.path}: {text!r} cannot be filled: {type(error).__name__}: {error}"
         ) from error

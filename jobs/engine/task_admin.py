@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied, ValidationError
+from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
@@ -22,6 +23,7 @@ from jobs.engine.conf import config
 from jobs.engine.job_admin import JobAdmin
 from jobs.engine.retry import Permanent
 from jobs.engine.task_job import TaskJob
+from jobs.engine.text import words_of
 
 FOLDED_FROM = 300
 """Characters of JSON from which on they are folded away."""
@@ -34,16 +36,32 @@ class PrettyEncoder(json.JSONEncoder):
         super().__init__(**{**options, "indent": 2, "ensure_ascii": False})
 
 
+class TypedJSONField(forms.JSONField):
+    """JSON of which every fault is told in the form, where the text stays as it was typed."""
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            return super().to_python(value)
+        except (ValueError, RecursionError) as error:
+            # A number of more digits than Python reads, brackets deeper than it follows.
+            raise ValidationError(
+                _("This cannot be read: %(why)s."), params={"why": error}
+            ) from error
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        return data if data is None else InvalidJSONInput(data)
+
+
 class CopyForm(forms.Form):
     """The arguments of a new job for the task of `job`."""
 
-    args = forms.JSONField(
+    args = TypedJSONField(
         label=gettext_lazy("Arguments by position"),
         help_text=gettext_lazy('A JSON list, as in [2026, "euro"].'),
         encoder=PrettyEncoder,
         required=False,
     )
-    kwargs = forms.JSONField(
+    kwargs = TypedJSONField(
         label=gettext_lazy("Arguments by name"),
         help_text=gettext_lazy('A JSON object, as in {"year": 2026}.'),
         encoder=PrettyEncoder,
@@ -80,6 +98,15 @@ class CopyForm(forms.Form):
             callee = find(self._job.task)
         except Permanent as error:
             raise ValidationError(str(error)) from error
+        except Exception as error:
+            # Whatever the task's own module raises when it is imported.
+            raise ValidationError(
+                _("%(task)s cannot be imported: %(why)s"),
+                params={
+                    "task": self._job.task,
+                    "why": f"{type(error).__name__}: {words_of(error)}",
+                },
+            ) from error
         context = [None] if callee.takes_context else []
         try:
             signature = inspect.signature(callee.function)
@@ -94,16 +121,23 @@ class CopyForm(forms.Form):
             ) from error
         return given
 
-    def enqueue(self) -> TaskJob:
-        """Enqueue the copy; an equal job that waits or runs is returned in its place."""
+    def enqueue(self) -> TaskJob | None:
+        """Enqueue the copy; None, and why in `errors`, where that cannot be.
+
+        An equal job that waits or runs is returned in its place.
+        """
         job = self._job
-        return TaskJob.objects.enqueue(
-            task=job.task,
-            payload={"args": self.cleaned_data["args"], "kwargs": self.cleaned_data["kwargs"]},
-            queue_name=job.queue_name,
-            backend=job.backend,
-            priority=job.priority,
-        )
+        try:
+            return TaskJob.objects.enqueue(
+                task=job.task,
+                payload={"args": self.cleaned_data["args"], "kwargs": self.cleaned_data["kwargs"]},
+                queue_name=job.queue_name,
+                backend=job.backend,
+                priority=job.priority,
+            )
+        except (TypeError, ValueError) as error:
+            self.add_error(None, str(error))
+            return None
 
 
 class TaskJobAdmin(JobAdmin):
@@ -141,8 +175,7 @@ class TaskJobAdmin(JobAdmin):
             raise PermissionDenied
         job = get_object_or_404(self.get_queryset(request), pk=pk)
         form = CopyForm(request.POST if request.method == "POST" else None, job=job)
-        if form.is_valid():
-            made = form.enqueue()
+        if form.is_valid() and (made := form.enqueue()):
             self.message_user(request, *said_of(made))
             return redirect("admin:jobs_engine_taskjob_change", made.pk)
         context = {

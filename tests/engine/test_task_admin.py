@@ -3,6 +3,7 @@
 import json
 import re
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from django.test import Client
 
 from accounts.models import User
 from jobs.engine.models import TaskJob
+from jobs.engine.tasks import job_options
 from jobs.engine.testing import run_pending
 
 pytestmark = pytest.mark.django_db
@@ -128,6 +130,76 @@ def test_text_that_is_no_json_is_refused_in_the_form_and_kept(desk: Client) -> N
     answer = desk.post(copy_of(job), {"args": "[2026,", "kwargs": "{}"})
     assert "valid JSON" in faults(answer)
     assert "[2026," in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("args", "fault"),
+    [
+        ("[" + "9" * 5000 + "]", "This cannot be read: Exceeds the limit"),
+        ("[" * 100_000, "This cannot be read: "),
+        (r'["\ud800"]', "args[0] holds a lone surrogate at position 0"),
+        (r'[{"\ud800": 1}]', "holds a lone surrogate at position 0"),
+    ],
+    ids=["digits", "depth", "surrogate", "key"],
+)
+def test_text_that_python_or_the_database_cannot_read_is_kept_as_it_was_typed(
+    desk: Client, args: str, fault: str
+) -> None:
+    job = done()
+    answer = desk.post(copy_of(job), {"args": args, "kwargs": "{}"})
+    assert fault in faults(answer)
+    assert args in unescape(answer.content.decode())
+    assert TaskJob.objects.count() == 1
+
+
+@job_options(concurrency=("host:{host}", 1))
+def from_host(host: str) -> None: ...
+
+
+@job_options(unique="{year:04d}")
+def by_year(year: int) -> None: ...
+
+
+@job_options(unique="{year:c}")
+def by_letter(year: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs", "fault"),
+    [
+        ("from_host", {"host": "a|b"}, "A concurrency key is text without “|”"),
+        ("from_host", {"host": "a" * 300}, "concurrency_key has 309 characters; 300 are allowed."),
+        ("by_year", {"year": "next"}, "'{year:04d}' cannot be filled: ValueError"),
+        ("by_letter", {"year": 10**30}, "'{year:c}' cannot be filled: OverflowError"),
+    ],
+)
+def test_a_key_that_cannot_be_made_of_the_arguments_is_told_in_the_form(
+    desk: Client, name: str, kwargs: dict[str, Any], fault: str
+) -> None:
+    job = done(task=f"{__name__}.{name}", unique_key=None, concurrency_key="")
+    jobs = TaskJob.objects.count()
+    assert fault in faults(send(desk, job, [], kwargs))
+    assert TaskJob.objects.count() == jobs
+
+
+def test_arguments_that_are_too_much_together_are_told_in_the_form(
+    desk: Client, settings: Any
+) -> None:
+    settings.JOBS = {**settings.JOBS, "MAX_PAYLOAD_BYTES": 200}
+    job = done(task=f"{__name__}.call")
+    answer = send(desk, job, ["x" * 150], {"more": "y" * 150})
+    assert "bytes as JSON; 200 are allowed." in faults(answer)
+    assert TaskJob.objects.count() == 1
+
+
+def test_a_task_whose_module_raises_cannot_be_copied(
+    desk: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_shop_tasks.py").write_text("raise RuntimeError('no till')")
+    monkeypatch.syspath_prepend(tmp_path)
+    job = done(task="broken_shop_tasks.sell")
+    fault = "broken_shop_tasks.sell cannot be imported: RuntimeError: no till"
+    assert fault in faults(send(desk, job, [], {}))
 
 
 def test_a_task_that_is_gone_cannot_be_copied(desk: Client) -> None:
