@@ -9,7 +9,7 @@ from django.core.checks import CheckMessage, Error, Info, Warning  # noqa: A004 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from jobs.engine.conf import Config, load
+from jobs.engine.conf import MOST_DAYS, Config, load
 from jobs.engine.lifecycle import Job
 
 
@@ -128,6 +128,7 @@ def check_kinds(**_kwargs: Any) -> Sequence[CheckMessage]:
     taken: dict[str, type[Job]] = {}
     for kind in Job.kinds():
         found += _name_faults(kind, taken)
+        found += _days(kind)
         missing = _missing_from_meta(kind)
         if missing:
             found.append(
@@ -155,6 +156,16 @@ def _name_faults(kind: type[Job], taken: dict[str, type[Job]]) -> Iterator[Check
             f"{taken[name].__name__} is called {name!r} too.", obj=kind, id="jobs_engine.E003"
         )
     taken.setdefault(name, kind)
+
+
+def _days(kind: type[Job]) -> Iterator[CheckMessage]:
+    days = kind.retention_days
+    if days is not None and not 0 < days <= MOST_DAYS:
+        yield Error(
+            f"retention_days must be above 0 and at most {MOST_DAYS}, not {days!r}.",
+            obj=kind,
+            id="jobs_engine.E008",
+        )
 
 
 def _missing_from_meta(kind: type[Job]) -> list[str]:

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from jobs.engine.arguments import check_json, check_text, has_moment, shown
 from jobs.engine.concurrency import keys, parse
-from jobs.engine.conf import config
+from jobs.engine.conf import MOST_DAYS, config
 from jobs.engine.row import JobRow
 
 WRITTEN_BY_THE_ENGINE = frozenset(
@@ -104,6 +104,8 @@ def _check_meaning(name: str, value: Any) -> None:
         raise ValueError(f"max_running_seconds must be above 0, not {value}.")
     if name == "priority" and value not in PRIORITIES:
         raise ValueError(f"priority must be from {PRIORITIES[0]} to {PRIORITIES[-1]}, not {value}.")
+    if name == "keep_days" and value is not None and not 0 < value <= MOST_DAYS:
+        raise ValueError(f"keep_days must be above 0 and at most {MOST_DAYS}, not {value}.")
 
 
 def _demand(right: bool, name: str, what: str, value: Any) -> None:

@@ -16,6 +16,9 @@ DEFAULT_SEATS = {"import": 4, "email": 8, "task": 4}
 SEATS_OF_OTHERS = 2
 MOST_ATTEMPTS = 32767
 """What the column holds in every database."""
+MOST_DAYS = 36_500
+"""The longest that an ended job is kept: further back the databases' calendars end."""
+MOST = {"MAX_ATTEMPTS": MOST_ATTEMPTS, "RETENTION_DAYS": MOST_DAYS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +94,10 @@ def _checked(name: str, value: Any) -> Any:
         return value
     whole = name in {"MAX_ATTEMPTS", "MAX_ABANDONED", "MAX_PAYLOAD_BYTES"}
     right = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-    most = MOST_ATTEMPTS if name == "MAX_ATTEMPTS" else sys.float_info.max
+    most = MOST.get(name, sys.float_info.max)
     if not right or not 0 < value <= most:
         kind = "whole number" if whole else "number"
-        end = f" and at most {most}" if name == "MAX_ATTEMPTS" else ""
+        end = f" and at most {most}" if name in MOST else ""
         raise ImproperlyConfigured(
             f"JOBS[{name!r}] must be a {kind} above 0{end}, not {shown(value)}."
         )

@@ -14,7 +14,7 @@ from django.tasks import Task
 
 from jobs.engine.arguments import shown
 from jobs.engine.concurrency import KEY_CHARACTERS, keys
-from jobs.engine.conf import MOST_ATTEMPTS, config
+from jobs.engine.conf import MOST_ATTEMPTS, MOST_DAYS, config
 from jobs.engine.retry import LONGEST_DELAY
 
 ATTRIBUTE = "job_options"
@@ -36,7 +36,7 @@ class JobOptions:
     concurrency: tuple[str, int] | Callable[..., Mapping[str, int]] | None = None
     """(key, at most so many at once), or a function of the arguments that returns {key: limit}."""
     retention: float | None = None
-    """Days for which the ended job is kept."""
+    """Days for which the ended job is kept, at most 36,500."""
     atomic: bool | None = None
     """The task and its completion are one transaction."""
 
@@ -156,6 +156,11 @@ def _positive(
         _refuse(ValueError, name, allowed, value)
 
 
+def _days(name: str, value: Any) -> None:
+    allowed = f"a number above 0 and at most {MOST_DAYS}"
+    _positive(name, value, allowed, MOST_DAYS)
+
+
 def _backoff(name: str, value: Any) -> None:
     if not callable(value):
         allowed = f"a number above 0 and at most {LONGEST_DELAY:.0f}, or a function of the attempt's number"
@@ -202,7 +207,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], None]] = {
     "max_running_seconds": _positive,
     "unique": _unique,
     "concurrency": _concurrency,
-    "retention": _positive,
+    "retention": _days,
     "atomic": _flag,
 }
 

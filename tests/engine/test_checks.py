@@ -26,8 +26,9 @@ def found(settings: Any, **jobs: Any) -> set[str]:
         ({"MAX_ATTEMPTS": True}, "whole number"),
         ({"MAX_ATTEMPTS": 40_000}, "a whole number above 0 and at most 32767, not 40000"),
         ({"MAX_PAYLOAD_BYTES": 10**5000}, "a whole number above 0"),
-        ({"RETENTION_DAYS": float("nan")}, "a number above 0, not nan"),
         ({"GRACE_SECONDS": float("inf")}, "a number above 0, not inf"),
+        ({"RETENTION_DAYS": 36_501}, "above 0 and at most 36500, not 36501"),
+        ({"RETENTION_DAYS": float("nan")}, "above 0 and at most 36500, not nan"),
         ({"SEATS": "import"}, "kind=number"),
         ({"SEATS": {"import": 0}}, "from 1"),
         ({"SEATS": 4}, "JOBS['SEATS']"),
@@ -87,6 +88,9 @@ def test_a_kind_without_the_engines_rules_or_with_a_taken_name_is_an_error(
     monkeypatch.setattr(Probe, "kind", "with a blank")
     assert {m.id for m in checks.check_kinds()} == {"jobs_engine.E002"}
     monkeypatch.setattr(Probe, "kind", "probe")
+    monkeypatch.setattr(Probe, "retention_days", 1e10)
+    assert {m.id for m in checks.check_kinds()} == {"jobs_engine.E008"}
+    monkeypatch.setattr(Probe, "retention_days", None)
     monkeypatch.setattr(Chain._meta, "constraints", [])
     (fault,) = checks.check_kinds()
     assert fault.id == "jobs_engine.E004"

@@ -77,6 +77,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"backoff": 1e200}, ValueError, "backoff must be a number above 0 and at most 2592000"),
     ({"backoff": 10**400}, ValueError, "backoff must be a number above 0 and at most 2592000"),
     ({"retention": 0}, ValueError, "retention must be a number above 0"),
+    ({"retention": 36_501}, ValueError, "retention must be a number above 0 and at most 36500"),
     ({"retention": "week"}, TypeError, "retention must be"),
     ({"atomic": 1}, TypeError, "atomic must be True or False, not 1"),
     (

@@ -114,6 +114,56 @@ def test_retention_is_built_in_and_deletes_what_is_old() -> None:
     assert Probe.objects.count() == 2
 
 
+@pytest.mark.parametrize("days", [0, -1, 36_501, 1e10])
+def test_a_row_cannot_be_kept_for_longer_than_there_are_days(days: float) -> None:
+    with pytest.raises(ValueError, match="keep_days must be above 0 and at most 36500"):
+        TaskJob.objects.enqueue(task="operator.neg", keep_days=days)
+
+
+def cancelled(kind: type[Any], number: int, **columns: Any) -> list[Any]:
+    jobs = [kind.objects.enqueue(**columns) for _ in range(number)]
+    for job in jobs:
+        job.cancel()
+    kind.objects.update(completed_at=Now() - timedelta(days=8))
+    return jobs
+
+
+def test_a_row_that_asks_for_too_many_days_stops_no_retention() -> None:
+    odd, _old = cancelled(TaskJob, 2, task="operator.neg")
+    TaskJob.objects.filter(pk=odd.pk).update(keep_days=1e10)
+    cancelled(Probe, 1)
+    assert delete_old_jobs() == {"task": 1, "probe": 1}
+    assert TaskJob.objects.get().pk == odd.pk
+
+
+def test_a_kind_that_fails_keeps_no_other_from_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled(Probe, 1)
+    cancelled(TaskJob, 1, task="operator.neg")
+    for broken, other in ((TaskJob, Probe), (Probe, TaskJob)):
+        with monkeypatch.context() as patch:
+            patch.setattr(broken, "retention_days", "many")
+            with pytest.raises(ExceptionGroup, match="Old jobs of some kinds"):
+                delete_old_jobs()
+        assert not other.objects.exists()
+        cancelled(other, 1, **({"task": "operator.neg"} if other is TaskJob else {}))
+
+
+def test_a_job_whose_files_cannot_be_deleted_stays_and_the_others_go(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, *_others = cancelled(Probe, 5)
+
+    def delete_files(job: Any) -> None:
+        if job.pk == first.pk:
+            raise PermissionError("read-only")
+
+    monkeypatch.setattr(Probe, "delete_files", delete_files)
+    monkeypatch.setattr("jobs.engine.retention.BATCH", 2)
+    assert delete_old_jobs() == {"probe": 4}
+    assert Probe.objects.get().pk == first.pk
+    assert "its files cannot be deleted" in caplog.text
+
+
 def test_deleting_old_jobs_deletes_their_files(monkeypatch: pytest.MonkeyPatch) -> None:
     deleted: list[Any] = []
     monkeypatch.setattr(Probe, "delete_files", lambda self: deleted.append(self.pk))
