@@ -51,7 +51,7 @@ class JobsBackend(BaseTaskBackend):
         self._job_options = JobOptions()
         try:
             self._job_options = make_options(self.options, where="It")
-            self._job_options.check_limit()
+            self._job_options.check_atomic()
         except (TypeError, ValueError) as error:
             # Said by the first task and by `manage.py check`, which could not look any further.
             self._fault = f"OPTIONS of TASKS[{alias!r}]: {error}"

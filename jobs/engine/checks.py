@@ -24,7 +24,7 @@ def check_settings(**_kwargs: Any) -> Sequence[CheckMessage]:
         *_unknown_seats(config),
         *_databases(config),
         *_apart(config),
-        *_long_atomic_kinds(config),
+        *_atomic_kinds(config),
         *_serving(),
     ]
 
@@ -100,8 +100,16 @@ def _apart(config: Config) -> Iterator[CheckMessage]:
         )
 
 
-def _long_atomic_kinds(config: Config) -> Iterator[CheckMessage]:
+def _atomic_kinds(config: Config) -> Iterator[CheckMessage]:
     for kind in Job.kinds():
+        if kind.atomic and kind.objects.db != DEFAULT_DB_ALIAS:
+            yield Error(
+                f"The kind is atomic and lives in DATABASES[{kind.objects.db!r}].",
+                hint="What it writes to the default database is not in the transaction that "
+                "completes it. Give it a foreign key, which keeps it there, or take `atomic` away.",
+                obj=kind,
+                id="jobs_engine.E009",
+            )
         limit = kind.defaults.get("max_running_seconds", config.max_running_seconds)
         if kind.atomic and limit > config.lease_seconds / 3:
             yield Warning(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, NoReturn, TypeVar
 
+from django.db import DEFAULT_DB_ALIAS
 from django.tasks import Task
 
 from jobs.engine.arguments import shown
@@ -62,10 +63,16 @@ class JobOptions:
                 f"atomic: {function.__qualname__} is a coroutine function, and Django has no "
                 "transactions for those."
             )
-        self.check_limit()
+        self.check_atomic()
 
-    def check_limit(self) -> None:
-        """Raise ValueError for an atomic task that may run for long."""
+    def check_atomic(self) -> None:
+        """Raise ValueError for an atomic task that may run for long, or whose job is elsewhere."""
+        if self.atomic and config().database != DEFAULT_DB_ALIAS:
+            raise ValueError(
+                f"atomic: jobs live in DATABASES[{config().database!r}] (JOBS['DATABASE']), so "
+                "what a task writes to the default database is not in the transaction that "
+                "completes it."
+            )
         if self.atomic and (self.max_running_seconds or 0) > longest_atomic():
             raise ValueError(
                 f"max_running_seconds of an atomic task is at most {longest_atomic():g} (a third "

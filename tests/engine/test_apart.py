@@ -87,6 +87,37 @@ RESULTS = (
 )
 
 
+ATOMIC = """
+from django.core.checks import run_checks
+from django.tasks import task
+from django.tasks.exceptions import InvalidTask
+from jobs.engine.tasks import job_options
+def write(): ...
+def refused(declare):
+    try:
+        declare(write)
+    except (ValueError, InvalidTask) as error:
+        return str(error)
+for declare in (job_options(atomic=True), task(atomic=True)):
+    assert "atomic: jobs live in DATABASES['jobs']" in refused(declare), refused(declare)
+assert refused(job_options(atomic=False)) is None
+from jobs.engine.models import TaskJob
+TaskJob.atomic = True
+print([message.id for message in run_checks() if message.id == "jobs_engine.E009"])
+"""
+ATOMIC_ALIAS = """
+from django.test import override_settings
+from django.tasks import task
+from django.tasks.exceptions import InvalidTaskBackend
+options = {"BACKEND": "jobs.engine.backend.JobsBackend", "OPTIONS": {"atomic": True}}
+with override_settings(TASKS={"default": options}):
+    try:
+        task(print)
+    except InvalidTaskBackend as error:
+        print(error)
+"""
+
+
 @pytest.fixture
 def environment(transactional_db: None, tmp_path: Path) -> dict[str, str]:
     """The test's database as the default one, and a file of the jobs' own."""
@@ -175,3 +206,8 @@ def test_a_missing_table_is_told_with_the_command_that_makes_it(
     )
     assert done.returncode == 1
     assert "run manage.py migrate --database jobs first" in done.stderr
+
+
+def test_nothing_that_writes_to_the_default_database_is_atomic(manage: Manage) -> None:
+    assert manage("shell", "-v0", "-c", ATOMIC) == "['jobs_engine.E009']"
+    assert "JOBS['DATABASE']" in manage("shell", "-v0", "-c", ATOMIC_ALIAS)
