@@ -6,6 +6,9 @@ from django.core.mail import make_msgid
 from django.db import models
 from django.db.models.functions import Now
 
+MOST_TRIES = 5
+"""So often an address is tried that the server only puts off."""
+
 
 class Campaign(models.Model):
     subject = models.CharField(max_length=200)
@@ -30,6 +33,7 @@ class Recipient(models.Model):
     message_id = models.CharField(max_length=200, blank=True, default="")
     begun_at = models.DateTimeField(null=True)
     answer = models.TextField(blank=True, default="")
+    tries = models.PositiveSmallIntegerField(default=0, db_default=0)
 
     class Meta:
         constraints = [
@@ -48,8 +52,14 @@ class Recipient(models.Model):
         rows = Recipient.objects.filter(pk=self.pk, state=self.State.WAITING)
         return rows.update(state=self.State.SENDING, **columns) == 1
 
-    def end(self, state: State, answer: str = "") -> None:
+    def put_off(self, answer: str) -> None:
+        """sending → waiting, as the server wants this one later; refused after the last try."""
+        tries = self.tries + 1
+        state = self.State.WAITING if tries < MOST_TRIES else self.State.REFUSED
+        self.end(state, answer, tries=tries)
+
+    def end(self, state: State, answer: str = "", **more: Any) -> None:
         """sending → waiting, sent or refused, unless a person decided otherwise meanwhile."""
-        columns: dict[str, Any] = {"state": state, "answer": answer}
+        columns: dict[str, Any] = {"state": state, "answer": answer, **more}
         rows = Recipient.objects.filter(state=self.State.SENDING, message_id=self.message_id)
         rows.filter(pk=self.pk).update(**columns)

@@ -12,6 +12,9 @@ SECONDS_TO_WAIT = 60.0
 
 # By these the server says that it has not taken the mail. After any other error it may have.
 NOT_TAKEN = (smtplib.SMTPResponseException, smtplib.SMTPRecipientsRefused)
+# By these it speaks of this one mail, unless it says that it closes.
+OF_THIS_MAIL = (smtplib.SMTPDataError, smtplib.SMTPRecipientsRefused)
+CLOSES = 421
 
 
 def send(mailer: Any, campaign: Campaign, recipient: Recipient) -> None:
@@ -28,10 +31,13 @@ def send(mailer: Any, campaign: Campaign, recipient: Recipient) -> None:
         mailer.send_messages([message])
     except NOT_TAKEN as error:
         code, text = answer_of(error)
-        if code < 500:
+        if code >= 500:
+            recipient.end(Recipient.State.REFUSED, f"{code} {text}")
+        elif isinstance(error, OF_THIS_MAIL) and code != CLOSES:
+            recipient.put_off(f"{code} {text}")
+        else:
             recipient.end(Recipient.State.WAITING)
             raise RetryAfter(SECONDS_TO_WAIT, f"The server says: {code} {text}") from error
-        recipient.end(Recipient.State.REFUSED, f"{code} {text}")
     else:
         recipient.end(Recipient.State.SENT)
 

@@ -1,20 +1,23 @@
 """A campaign goes out in batches, one at a time over all workers, at the campaign's rate."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import batched
 
 from django.core.mail import mailers
 from django.core.validators import validate_email
 from django.db import transaction
+from django.db.models import Max
 from django.tasks import task
 
-from jobs.engine.tasks import JobContext, job_options
+from jobs.engine.tasks import JobContext, Snooze, job_options
 from mail_campaign.models import Campaign, Recipient
-from mail_campaign.sending import send
+from mail_campaign.sending import SECONDS_TO_WAIT, send
 
 ADDRESSES_IN_A_BATCH = 250
+SECONDS_OF_A_BATCH = 1800
+"""At most, at slow rates: half of its time limit."""
 
 
 @task(takes_context=True)
@@ -30,6 +33,10 @@ def send_batch(context: JobContext, campaign_id: int, first: int, last: int) -> 
             # The next batch waits for this one, so that this is the rate of the whole campaign.
             with lasting(1 / campaign.per_second):
                 send(mailer, campaign, recipient)
+    # Those whom the server put off, each a bounded number of times: so this costs no attempt.
+    tries = batch.filter(state=Recipient.State.WAITING).aggregate(most=Max("tries"))["most"]
+    if tries:
+        raise Snooze(SECONDS_TO_WAIT * 4 ** (tries - 1))
 
 
 @contextmanager
@@ -53,7 +60,12 @@ def start(campaign: Campaign, addresses: Iterable[str]) -> int:
         recipients = Recipient.objects.bulk_create(
             (Recipient(campaign=campaign, address=address) for address in wanted), batch_size=1000
         )
-        ids = sorted(recipient.pk for recipient in recipients)
-        batches = [(batch[0], batch[-1]) for batch in batched(ids, ADDRESSES_IN_A_BATCH)]
-        send_batch.enqueue_many([((campaign.pk, *batch), {}) for batch in batches])
+        enqueue_batches(campaign, sorted(recipient.pk for recipient in recipients))
     return len(wanted)
+
+
+def enqueue_batches(campaign: Campaign, ids: Sequence[int]) -> None:
+    """Enqueue a job for each so many of the recipients, which are in order."""
+    size = max(1, min(ADDRESSES_IN_A_BATCH, int(campaign.per_second * SECONDS_OF_A_BATCH)))
+    batches = [(batch[0], batch[-1]) for batch in batched(ids, size)]
+    send_batch.enqueue_many([((campaign.pk, *batch), {}) for batch in batches])

@@ -61,7 +61,7 @@ def post(examples: Examples) -> Iterator[Post]:
     controller.stop()
 
 
-def start(examples: Examples, addresses: list[str], *, per_second: int) -> str:
+def start(examples: Examples, addresses: list[str], *, per_second: float | str) -> str:
     (examples.data / "news.txt").write_text("There is news.\n")
     (examples.data / "addresses.txt").write_text("\n".join(addresses))
     files = (examples.data / "news.txt", examples.data / "addresses.txt")
@@ -133,19 +133,68 @@ def test_a_person_settles_what_is_in_doubt(examples: Examples, post: Post) -> No
     assert sorted(post.addresses) == ["ada@example.org", "bob@example.org", "cyd@example.org"]
 
 
-def test_a_refusal_is_kept_and_a_busy_server_is_asked_again(examples: Examples, post: Post) -> None:
-    post.answers = {"bob@example.org": "550 No such person", "cyd@example.org": "451 Come back"}
-    start(examples, ["ada@example.org", "bob@example.org", "cyd@example.org"], per_second=100)
+JOB = "SELECT status, attempts, error_message FROM jobs_engine_taskjob ORDER BY created_at"
+
+
+def unmailed(examples: Examples, *options: str) -> list[str]:
+    return examples.manage("unmailed", "1", *options).splitlines()
+
+
+def run_now(examples: Examples) -> None:
+    """What waits for a later time is due now."""
+    past = "UPDATE jobs_engine_taskjob SET run_at = '2026-01-01 00:00:00+00'"
+    examples.query(f"{past} WHERE status = 'pending' RETURNING id")
     examples.manage("runworker", "--burst")
 
-    states = dict(examples.query("SELECT address, state FROM mail_campaign_recipient"))
-    assert states == {
-        "ada@example.org": "sent",
-        "bob@example.org": "refused",
-        "cyd@example.org": "waiting",
-    }
-    ((status, error),) = examples.query("SELECT status, error_message FROM jobs_engine_taskjob")
-    assert (status, error) == ("pending", "The server says: 451 Come back")
+
+def test_one_whom_the_server_puts_off_stops_no_other_and_is_tried_again(
+    examples: Examples, post: Post
+) -> None:
+    post.answers = {"bob@example.org": "550 No such person", "cyd@example.org": "452 Mailbox full"}
+    people = [f"{name}@example.org" for name in ("ada", "bob", "cyd", "dan", "eve")]
+    start(examples, people, per_second=100)
+    examples.manage("runworker", "--burst")
+
+    assert post.addresses == ["ada@example.org", "dan@example.org", "eve@example.org"]
+    refused = "bob@example.org refused 550 No such person"
+    assert unmailed(examples) == [refused, "cyd@example.org waiting 452 Mailbox full"]
+    # The batch comes back for that one, at no cost of an attempt, and a bounded number of times.
+    for _ in range(4):
+        ((status, attempts, _error),) = examples.query(JOB)
+        assert (status, attempts) == ("pending", 0)
+        run_now(examples)
+    assert examples.query(JOB)[0][0] == "completed"
+    assert unmailed(examples) == [refused, "cyd@example.org refused 452 Mailbox full"]
+
+    # A person who knows that there is room again asks for that one.
+    post.answers.clear()
+    unmailed(examples, "--again", "cyd@example.org")
+    examples.manage("runworker", "--burst")
+    assert unmailed(examples) == [refused]
+    assert sorted(post.addresses) == [people[0], *people[2:]]
+
+
+def test_a_server_that_closes_is_asked_again_later(examples: Examples, post: Post) -> None:
+    post.answers = {"ada@example.org": "421 Too busy"}
+    start(examples, ["ada@example.org", "bob@example.org"], per_second=100)
+    examples.manage("runworker", "--burst")
+    assert examples.query(JOB) == [("pending", 1, "The server says: 421 Too busy")]
+    assert unmailed(examples) == ["ada@example.org waiting", "bob@example.org waiting"]
+
+    # When its job has failed for good, those that wait get a new one.
+    examples.query("UPDATE jobs_engine_taskjob SET status = 'failed' RETURNING id")
+    post.answers.clear()
+    unmailed(examples, "--again")
+    examples.manage("runworker", "--burst")
+    assert post.addresses == ["ada@example.org", "bob@example.org"]
+    assert unmailed(examples) == []
+
+
+@pytest.mark.parametrize("rate", ["inf", "nan", "1e-9", "1001", "0"])
+def test_a_rate_that_is_none_is_refused(examples: Examples, rate: str) -> None:
+    with pytest.raises(AssertionError, match=r"--per-second is a number from 0\.01 to 1000"):
+        start(examples, ["ada@example.org"], per_second=rate)
+    assert examples.query(STATES) == []
 
 
 def test_an_address_that_is_none_stops_the_campaign_before_it_begins(

@@ -21,8 +21,8 @@ class Command(BaseCommand):
         parser.add_argument("--per-second", type=float, default=10)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if not options["per_second"] > 0:
-            raise CommandError("--per-second is a number above 0.")
+        if not 0.01 <= options["per_second"] <= 1000:
+            raise CommandError("--per-second is a number from 0.01 to 1000.")
         campaign = Campaign(subject=options["subject"], per_second=options["per_second"])
         try:
             campaign.body = options["body"].read_text()
