@@ -1,7 +1,9 @@
 """Runs one claimed job in the calling thread and says how it ended."""
 
 import contextlib
+import contextvars
 import ctypes
+import decimal
 import logging
 import signal
 import threading
@@ -198,7 +200,7 @@ def execute(run: Run) -> Outcome:
         if run.job.runs_atomically():
             return _execute_atomically(run)
         with run.handling():
-            result = run.job.perform(run)
+            result = _perform(run)
         if _open_transactions() != before:
             raise Failed("It left a transaction open, which is rolled back.")
         return Outcome(run, Decision("complete"), result)
@@ -209,13 +211,24 @@ def execute(run: Run) -> Outcome:
         give_connections_back()
 
 
+def _perform(run: Run) -> Any:
+    """In a context of its own: the language, time zone or precision of one job is not the next one's."""
+    return contextvars.copy_context().run(_perform_apart, run)
+
+
+def _perform_apart(run: Run) -> Any:
+    # The one thing in a context that is changed in place.
+    decimal.setcontext(decimal.getcontext().copy())
+    return run.job.perform(run)
+
+
 def _execute_atomically(run: Run) -> Outcome:
     """Perform and complete in one transaction: a lost claim takes the effects with it."""
     lost = False
     try:
         with transaction.atomic(using=run.job._state.db):
             with run.handling():
-                result = run.job.perform(run)
+                result = _perform(run)
             try:
                 # Its last words, which nobody could write once it is completed.
                 with run.progress.writing():

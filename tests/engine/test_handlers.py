@@ -222,3 +222,21 @@ def test_a_line_that_is_no_text_is_told_to_the_handler() -> None:
     result = tasks.log_a_number.enqueue()
     run_pending()
     assert row(result).error_message == "TypeError: line must be text, not 123."
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "changing", [tasks.change_settings_of_the_thread, tasks.change_settings_atomically]
+)
+def test_language_time_zone_and_precision_of_one_job_are_not_those_of_the_next(
+    changing: Any,
+) -> None:
+    first, second = (changing.enqueue() for _ in range(2))
+    run_due(TaskJob, seats={"task": 1})
+    assert row(first).result == row(second).result
+    assert row(second).result == tasks.settings_of_the_thread()
+
+    # Nor those of a test that runs it.
+    changing.enqueue()
+    run_pending(TaskJob)
+    assert row(second).result == tasks.settings_of_the_thread()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import decimal
 import os
 import threading
 import time
@@ -11,6 +12,8 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, connection, transaction
 from django.tasks import TaskContext, task
+from django.utils import timezone
+from django.utils.translation import activate, get_language
 
 from jobs.engine.tasks import (
     Failed,
@@ -21,6 +24,8 @@ from jobs.engine.tasks import (
     job_options,
 )
 from tests.kinds.models import Effect
+
+WORD: ContextVar[str] = ContextVar("word", default="")
 
 
 def effect(job: Any) -> None:
@@ -243,9 +248,33 @@ async def plain_async(number: int) -> int:
     return -number
 
 
+def settings_of_the_thread() -> list[str]:
+    return [
+        *(get_language() or "", timezone.get_current_timezone_name()),
+        *(str(decimal.getcontext().prec), WORD.get()),
+    ]
+
+
+@task
+def change_settings_of_the_thread() -> list[str]:
+    """Returns what it found."""
+    found = settings_of_the_thread()
+    activate("de")
+    timezone.activate("Asia/Tokyo")
+    decimal.getcontext().prec = 3
+    WORD.set("left over")
+    assert settings_of_the_thread() == ["de", "Asia/Tokyo", "3", "left over"]
+    return found
+
+
+@task(atomic=True)
+def change_settings_atomically() -> list[str]:
+    found: list[str] = change_settings_of_the_thread.func()
+    return found
+
+
 # Coroutines.
 
-WORD: ContextVar[str] = ContextVar("word", default="")
 together = 0
 most_together = 0
 
