@@ -1,5 +1,6 @@
 """`{% job_progress %}`: what a bar says, of whatever it is given, and who may ask for more."""
 
+import asyncio
 import re
 import time
 import uuid
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from django.core import signing
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.tasks import task
@@ -342,3 +344,12 @@ def test_a_bar_keeps_the_language_of_its_page() -> None:
     feed, _pk = bar.opened(token)
 
     assert feed.language == "fr"
+
+
+def test_in_a_coroutine_the_tag_says_how_a_page_is_rendered_there() -> None:
+    async def view(given: Any) -> str:
+        return shown(given)
+
+    for given in (double.enqueue(1), probe()):
+        with pytest.raises(SynchronousOnlyOperation, match=r"await sync_to_async\(render\)"):
+            asyncio.run(view(given))

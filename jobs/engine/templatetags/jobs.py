@@ -4,6 +4,7 @@ import uuid
 from typing import Any
 
 from django import template
+from django.core.exceptions import SynchronousOnlyOperation
 from django.template.loader import render_to_string
 from django.templatetags.static import static
 from django.urls import NoReverseMatch, reverse
@@ -32,9 +33,16 @@ def job_progress(context: template.Context, given: Any, *, label: str | None = N
     """The bar of a job of any kind, or of the result of a task; live where its addresses are.
 
     `label`, plain text, says what is being done; without it the bar is named for its kind. A job is shown as it
-    was read; for a result one query reads its job. Raises TypeError for anything else.
+    was read; for a result one query reads its job. Raises TypeError for anything else, and
+    SynchronousOnlyOperation in a coroutine, where nothing may be read.
     """
-    kind, pk, job = job_of(given)
+    try:
+        kind, pk, job = job_of(given)
+    except SynchronousOnlyOperation as error:
+        raise SynchronousOnlyOperation(
+            "job_progress reads from the database, which a coroutine may not: in an async view "
+            "write `await sync_to_async(render)(request, …)`."
+        ) from error
     # Joined, because a label that stands in the template as it is would count as safe HTML.
     label = bar.label_of(kind) if label is None else "".join([str(label)])
     addresses = addresses_of(kind, pk) if pk and not job.is_over else {}
