@@ -13,7 +13,7 @@ Nothing here needs the models, so that tasks may be declared anywhere.
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from django.tasks import Task, TaskContext, TaskResult
 from django.utils.module_loading import import_string
@@ -102,11 +102,41 @@ def said_by(task: AnyTask) -> JobOptions:
     return JobOptions(**{name: getattr(task, name) for name in NAMES}).over(below)
 
 
+class NoRun:
+    """In place of the run where another backend calls a task: no row, no worker, nobody who reads."""
+
+    def report(self, percent: float | None = None, **details: Any) -> None:
+        pass
+
+    def check(self) -> None:
+        pass
+
+    def log(self, line: str) -> None:
+        pass
+
+    @property
+    def job(self) -> NoReturn:
+        raise RuntimeError("Another backend than JobsBackend runs this task: there is no job.")
+
+    def subprocess(self, argv: Sequence[str], **options: Any) -> NoReturn:
+        raise RuntimeError(
+            "Another backend than JobsBackend runs this task: nothing would end its programs. "
+            "Use subprocess.Popen."
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContext(AnyContext):  # type: ignore[misc]  # the stubs do not know that it is frozen
     """What a task with `takes_context` gets: Django's context, and this attempt's run."""
 
     run: "Run"
+
+    @classmethod
+    def of(cls, context: AnyContext) -> "JobContext":
+        """This context itself; where another backend gave it, one that reports to nobody."""
+        if isinstance(context, cls):
+            return context
+        return cls(task_result=context.task_result, run=cast("Run", NoRun()))
 
     @property
     def job(self) -> "Job":

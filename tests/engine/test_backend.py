@@ -17,7 +17,7 @@ from asgiref.sync import async_to_sync
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.db import connection, transaction
-from django.tasks import TaskResultStatus, default_task_backend, task, task_backends
+from django.tasks import TaskContext, TaskResultStatus, default_task_backend, task, task_backends
 from django.tasks.exceptions import (
     InvalidTask,
     InvalidTaskBackend,
@@ -326,6 +326,26 @@ def test_other_backends_run_tasks_with_options_as_if_they_had_none(name: str) ->
         assert result.status == TaskResultStatus.READY
         assert default_task_backend.results == [result]
     assert not TaskJob.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_context_can_be_had_of_any_backend() -> None:
+    ours = tasks.tell_anybody.enqueue()
+    run_pending(TaskJob)
+    job = row(ours)
+    assert (job.result, job.progress_step, job.log) == ("attempt 1", "halfway", "a line\n")
+
+    immediate = "django.tasks.backends.immediate.ImmediateBackend"
+    with override_settings(TASKS={"default": {"BACKEND": immediate}}):
+        assert tasks.tell_anybody.enqueue().return_value == "attempt 1"
+        for asking in (tasks.ask_for_the_job, tasks.ask_for_a_program):
+            (error,) = asking.enqueue().errors
+            assert "Another backend than JobsBackend runs this task" in error.traceback
+    dummy = "django.tasks.backends.dummy.DummyBackend"
+    with override_settings(TASKS={"default": {"BACKEND": dummy}}):
+        result = tasks.tell_anybody.enqueue()
+        context = TaskContext(task_result=result)
+        assert tasks.tell_anybody.func(context) == "attempt 0"
 
 
 @pytest.mark.django_db

@@ -154,6 +154,25 @@ def tell_all(context: JobContext) -> str:
 
 
 @task(takes_context=True)
+def tell_anybody(context: TaskContext) -> str:
+    context = JobContext.of(context)
+    context.report(50, step="halfway")
+    context.check()
+    context.log("a line")
+    return f"attempt {context.attempt}"
+
+
+@task(takes_context=True)
+def ask_for_the_job(context: TaskContext) -> str:
+    return str(JobContext.of(context).job)
+
+
+@task(takes_context=True)
+def ask_for_a_program(context: TaskContext) -> None:
+    JobContext.of(context).subprocess(["true"])
+
+
+@task(takes_context=True)
 def wait_politely(context: JobContext) -> None:
     effect(context.job)
     while True:
