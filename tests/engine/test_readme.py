@@ -1,8 +1,10 @@
 """The example in the engine's README is a kind that works."""
 
+import ast
 import hashlib
 import re
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from django.db import connection
 from django.test.utils import isolate_apps
 
 from jobs.engine import checks
+from jobs.engine.conf import DEFAULT_SEATS, SEATS_OF_OTHERS, Config
 from tests.workers import run_due
 
 README = Path(__file__).parents[2] / "jobs" / "engine" / "README.md"
@@ -72,3 +75,12 @@ def test_the_example_passes_the_checks(
 
     assert checks.check_kinds() == []
     assert kind.check() == []
+
+
+def test_the_settings_are_told_with_their_defaults() -> None:
+    section = README.read_text().partition("\n## Settings\n")[2].partition("\n## ")[0]
+    told = re.findall(r"^\| `([A-Z_]+)` \| `?([^|`]+)`? \|", section, re.MULTILINE)
+    assert {name.lower(): ast.literal_eval(value) for name, value in told} == asdict(Config())
+    others, tasks = re.findall(r"have (\d+), tasks (\d+)", section)[0]
+    assert (int(others), int(tasks)) == (SEATS_OF_OTHERS, DEFAULT_SEATS["task"])
+    assert not re.search(r"JOBS_[A-Z]", README.read_text())
