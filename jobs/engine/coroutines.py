@@ -11,7 +11,8 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from asgiref.sync import ThreadSensitiveContext, async_to_sync
@@ -20,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 SECONDS_TO_START = 5.0
 MOST_THREADS = 32
+SECONDS_FOR_THREADS = 10.0
+"""How long a coroutine that was cancelled waits for its threads: longer than a stubborn one may last."""
 
 Call = Callable[[], Coroutine[Any, Any, Any]]
 Nothing = Callable[[], None]
@@ -35,12 +38,17 @@ def here(call: Call, _when_stopped: WhenStopped, _tidy: Nothing) -> Any:
 def on_the_loop(call: Call, when_stopped: WhenStopped, tidy: Nothing) -> Any:
     """Await it on the loop of this process; `tidy` is called in each thread that it made queries in."""
     attempt = _Attempt(call, tidy)
-    loop = _the_loop(instead_of=None, tidy=tidy)
+    loop = _the_loop(instead_of=None)
     while not attempt.start_on(loop):
         logger.error("a coroutine blocks the event loop; the others get a new one")
-        loop = _the_loop(instead_of=loop, tidy=tidy)
+        loop = _the_loop(instead_of=loop)
     when_stopped(attempt.cancel)
-    return attempt.done.result()
+    try:
+        return attempt.done.result()
+    except BaseException:
+        # The seat is kept meanwhile, so that threads that go on are found like any that do not end.
+        attempt.wait_for_threads()
+        raise
 
 
 class DaemonThreads(ThreadPoolExecutor):
@@ -56,44 +64,81 @@ class DaemonThreads(ThreadPoolExecutor):
         self._idle = threading.Semaphore(0)
         self._lock = threading.Lock()
         self.threads = 0
+        self._unfinished = 0
+        self._closed = False
+        self._all_done = threading.Condition(self._lock)
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        self._calls.put((future, lambda: function(*args, **kwargs)))
+        call = partial(function, *args, **kwargs)
         with self._lock:
+            self._unfinished += 1
+            if self._closed:
+                # Of a task that outlives the coroutine which created it.
+                self._start(self._perform, future, call)
+                return future
+            self._calls.put((future, call))
             if not self._idle.acquire(blocking=False) and self.threads < self._most:
                 self.threads += 1
-                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+                self._start(self._work)
         return future
+
+    def _start(self, target: Callable[..., None], *args: Any) -> None:
+        threading.Thread(target=target, args=args, name=self._name, daemon=True).start()
+
+    def wait_until_done(self, seconds: float) -> bool:
+        """Wait until all that was submitted has ended; False if that takes longer."""
+        with self._all_done:
+            return self._all_done.wait_for(lambda: not self._unfinished, seconds)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Let the threads end when they have done what was submitted; never waits for them."""
-        for _ in range(self.threads):
-            self._calls.put(None)
+        with self._lock:
+            self._closed = True
+            for _ in range(self.threads):
+                self._calls.put(None)
 
     def _work(self) -> None:
         while (item := self._calls.get()) is not None:
-            future, call = item
-            if future.set_running_or_notify_cancel():
-                try:
-                    value = call()
-                    self._after_each()
-                except BaseException as error:
-                    future.set_exception(error)
-                else:
-                    future.set_result(value)
-            del item, future, call
+            self._perform(*item)
+            del item
             self._idle.release()
+
+    def _perform(self, future: Future[Any], call: Callable[[], Any]) -> None:
+        if future.set_running_or_notify_cancel():
+            try:
+                value = call()
+                self._after_each()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(value)
+        with self._all_done:
+            self._unfinished -= 1
+            self._all_done.notify_all()
+
+
+_threads: contextvars.ContextVar[DaemonThreads] = contextvars.ContextVar("jobs_threads")
+
+
+class _Events(asyncio.SelectorEventLoop):
+    """Each coroutine has threads of its own: what hangs, or is shut down, is in nobody's way."""
+
+    def run_in_executor[*Ts, T](
+        self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
+    ) -> "asyncio.Future[T]":
+        own = _threads.get(None) if executor is None else executor
+        return super().run_in_executor(own, func, *args)
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Nothing: the loop goes on for all the others."""
 
 
 class _Loop:
     """An event loop in a thread of its own, which nothing that a coroutine does can end."""
 
-    def __init__(self, tidy: Nothing) -> None:
-        self.events = asyncio.new_event_loop()
-        self.events.set_default_executor(
-            DaemonThreads(MOST_THREADS, name="jobs-loop-thread", after_each=tidy)
-        )
+    def __init__(self) -> None:
+        self.events = _Events()
         self._attempts = 0
         self._given_up = False
         threading.Thread(target=self._serve, name="jobs-loop", daemon=True).start()
@@ -133,6 +178,8 @@ class _Attempt:
     def __init__(self, call: Call, tidy: Nothing) -> None:
         self._call = call
         self._tidy = tidy
+        self._threads = DaemonThreads(MOST_THREADS, name="jobs-loop-thread", after_each=tidy)
+        self._cancelled = False
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
         self._begun = threading.Event()
@@ -153,9 +200,15 @@ class _Attempt:
 
     def cancel(self) -> None:
         """Cancel the coroutine. From any thread; it may be told again."""
+        self._cancelled = True
         if self._loop is not None and not self.done.done():
             with contextlib.suppress(RuntimeError):
                 self._loop.events.call_soon_threadsafe(self._cancel)
+
+    def wait_for_threads(self) -> None:
+        """After a cancel, wait a while for what still runs in threads that the coroutine started."""
+        if self._cancelled:
+            self._threads.wait_until_done(SECONDS_FOR_THREADS)
 
     # In the loop's own thread.
 
@@ -176,6 +229,7 @@ class _Attempt:
     async def _perform(self) -> tuple[Any, BaseException | None]:
         """(result, error): a task that raised SystemExit would end the loop."""
         thread = DaemonThreads(1, name="jobs-coroutine")
+        _threads.set(self._threads)
         try:
             # Jobs do not share the thread, and so the connection, of their synchronous calls.
             async with ThreadSensitiveContext(executor=thread):
@@ -186,6 +240,7 @@ class _Attempt:
             if thread.threads:
                 thread.submit(self._tidy)
             thread.shutdown()
+            self._threads.shutdown()
 
     def _hand_over(self, task: "asyncio.Task[tuple[Any, BaseException | None]]") -> None:
         if task.cancelled():
@@ -202,12 +257,12 @@ _lock = threading.Lock()
 _current: _Loop | None = None
 
 
-def _the_loop(*, instead_of: _Loop | None, tidy: Nothing) -> _Loop:
+def _the_loop(*, instead_of: _Loop | None) -> _Loop:
     """The loop of this process, started at the first need; a new one in place of one that is stuck."""
     global _current
     with _lock:
         if _current is None or _current is instead_of:
-            _current = _Loop(tidy)
+            _current = _Loop()
             if instead_of is not None:
                 instead_of.give_up()
         return _current

@@ -166,6 +166,36 @@ def test_a_worker_with_too_many_stubborn_coroutines_retires(
     assert [row(result).status for result in results] == ["failed", "failed"]
 
 
+def test_a_worker_whose_coroutines_leave_hanging_threads_retires(
+    worker_process: Callable[..., Any],
+) -> None:
+    results = [tasks.hang_in_threads.enqueue(1) for _ in range(2)]
+    process = worker_process("--kinds", "task").wait_ready()
+    assert process.wait(40) == EXIT_RETIRED
+    assert [row(result).attempt_log[0]["outcome"] for result in results] == ["timed out"] * 2
+
+
+def test_threads_that_hang_or_are_shut_down_are_in_nobodys_way(worker: Callable[..., Any]) -> None:
+    hanging = tasks.hang_in_threads.enqueue(coroutines.MOST_THREADS)
+    shut = tasks.shut_the_threads_down.enqueue()
+    worker(TaskJob, seats={"task": 2})
+    wait_for(has_status(row(shut), "completed"))
+    other = tasks.in_a_thread.enqueue()
+    wait_for(has_status(row(other), "completed"))
+    wait_for(has_status(row(hanging), "failed"))
+
+
+def test_a_cancel_waits_for_a_thread_of_the_coroutine_for_a_while_only(
+    worker: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coroutines, "SECONDS_FOR_THREADS", 0.5)
+    result = tasks.sleep_in_a_thread.enqueue()
+    worker(TaskJob)
+    wait_for(has_status(row(result), "running"))
+    row(result).cancel()
+    wait_for(has_status(row(result), "cancelled"))
+
+
 def test_threads_of_coroutines_do_not_hold_up_a_stop(
     worker_process: Callable[..., Any],
 ) -> None:
@@ -236,6 +266,10 @@ def test_daemon_threads_are_as_many_as_allowed_and_end_when_told() -> None:
     assert len(threads_called("few")) == 2
     threads.shutdown()
     wait_for(lambda: not threads_called("few"))
+    # Whoever comes later is served too, and leaves nothing behind.
+    assert threads.submit(lambda: "late").result(20) == "late"
+    wait_for(lambda: not threads_called("few"))
+    assert threads.wait_until_done(0)
 
 
 def test_an_idle_process_has_no_loop() -> None:

@@ -382,5 +382,18 @@ async def in_a_thread() -> int:
 
 
 @task
+async def shut_the_threads_down() -> None:
+    loop = asyncio.get_running_loop()
+    await asyncio.to_thread(time.sleep, 0)
+    await loop.shutdown_default_executor()
+
+
+@task
+@job_options(max_running_seconds=0.5, max_attempts=1)
+async def hang_in_threads(number: int) -> None:
+    await asyncio.gather(*(asyncio.to_thread(time.sleep, 600) for _ in range(number)))
+
+
+@task
 async def sleep_in_a_thread() -> None:
     await asyncio.to_thread(time.sleep, 600)
