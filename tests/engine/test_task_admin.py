@@ -168,7 +168,7 @@ def by_letter(year: int) -> None: ...
     ("name", "kwargs", "fault"),
     [
         ("from_host", {"host": "a|b"}, "A concurrency key is text without “|”"),
-        ("from_host", {"host": "a" * 300}, "concurrency_key has 309 characters; 300 are allowed."),
+        ("from_host", {"host": "a" * 300}, "309 characters; 300 are allowed."),
         ("by_year", {"year": "next"}, "'{year:04d}' cannot be filled: ValueError"),
         ("by_letter", {"year": 10**30}, "'{year:c}' cannot be filled: OverflowError"),
     ],
