@@ -362,7 +362,7 @@ def test_an_equal_import_that_ends_at_this_very_moment_makes_way_for_a_new_one(
 
     def end_first(execute: Any, sql: str, parameters: Any, many: bool, context: Any) -> Any:
         # The insert was refused, and before the equal one is read, it ends.
-        if sql.startswith("SELECT") and '"unique_key" =' in sql and elsewhere.ident is None:
+        if sql.startswith("SELECT") and '"unique_key" IN' in sql and elsewhere.ident is None:
             elsewhere.start()
             elsewhere.join(20)
         return execute(sql, parameters, many, context)
