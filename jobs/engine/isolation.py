@@ -96,12 +96,13 @@ class Isolation:
 
     def stop(self) -> None:
         """Let the children drain; the second time, release what they run at once."""
-        # Two equal signals in a row may arrive as one.
+        # Of two equal signals that come close together, a process gets one.
         number = signal.SIGINT if self._stopping.is_set() else signal.SIGTERM
         self._stopping.set()
         for child in self._living():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child.pid or 0, number)
+            if child.pid is not None and not connection.wait([child.sentinel], 0):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child.pid, number)
 
     def join(self, seconds: float) -> None:
         """Wait for the children to end; kill those that do not."""

@@ -302,10 +302,26 @@ def test_a_stop_lets_suspects_finish_within_the_grace(
 
 def test_a_second_signal_hands_suspects_back_at_once(worker_process: Start) -> None:
     worker = suspects_at_work(worker_process, "wait_politely", "")
-    worker.signal(signal.SIGTERM)
-    wait_for(lambda: worker.has_said("worker: stopping"))
-    worker.signal(signal.SIGTERM)
+    suspects = [psutil.Process(one.process) for one in Effect.objects.filter(attempt=2)]
+    for suspect in suspects:
+        suspect.suspend()
+    try:
+        worker.signal(signal.SIGTERM)
+        wait_for(lambda: worker.has_said("worker: stopping"))
+        worker.signal(signal.SIGTERM)
+        # Both signals reach a process that had no time for the first one.
+        wait_for(lambda: all(pending_signals(one.pid) == 2 for one in suspects), seconds=3)
+    finally:
+        for suspect in suspects:
+            suspect.resume()
     asked = time.monotonic()
     assert worker.wait() == 0
     assert time.monotonic() - asked < 8
     assert set(PROBE.rows.values_list("status", "attempts")) == {("pending", 1)}
+
+
+def pending_signals(pid: int) -> int:
+    """How many signals the process has not taken note of, of those that ask it to end."""
+    lines = dict(line.split(":\t") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    waiting = int(lines["ShdPnd"], 16)
+    return sum(bool(waiting >> (one - 1) & 1) for one in (signal.SIGTERM, signal.SIGINT))
