@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import requests
+from django.conf import settings
 from django.core.mail import EmailMessage, InvalidMailer
 from django.core.mail.backends.base import BaseEmailBackend
 from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
@@ -20,6 +21,13 @@ TIMEOUTS = (5, 15)
 """Seconds to connect, and to wait for an answer."""
 ADDRESS_HEADERS = {"from", "to", "cc", "bcc", "reply-to", "subject"}
 INACTIVE = "inactive addresses:"
+# What one mail cannot be blamed for. By status: no access, unpaid, or no Postmark at this address.
+REFUSES_ALL_STATUS = {402, 403, 404}
+# By ErrorCode: no credits, the account is not approved yet (two of them), no such stream.
+REFUSES_ALL = {405, 412, 413, 1235}
+# A sender that Postmark does not know, or has not confirmed.
+REFUSES_SENDER = {400, 401}
+MAINTENANCE = 100
 
 _local = threading.local()
 
@@ -54,7 +62,7 @@ class PostmarkBackend(BaseEmailBackend):
         answer = self._ask("POST", "/email", json=payload(message, key=key, stream=self._stream))
         told = _json(answer)
         if not _good(answer) or told.get("ErrorCode", 0) != 0:
-            raise _refusal(answer, told)
+            raise _refusal(answer, told, ours=message.from_email == settings.DEFAULT_FROM_EMAIL)
         if "MessageID" not in told:
             raise Unsure("Postmark's answer is none of Postmark's.")
         words = clean(str(told.get("Message", "")))
@@ -118,15 +126,21 @@ def _json(answer: requests.Response) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def _refusal(answer: requests.Response, told: dict[str, Any]) -> Exception:
-    """The exception that says what an answer without a mail's id means."""
+def _refusal(answer: requests.Response, told: dict[str, Any], *, ours: bool = True) -> Exception:
+    """The exception that says what an answer without a mail's id means.
+
+    `ours`: the mail has the sender that all mails have, so it goes like this one with all of them.
+    """
     status, code = answer.status_code, told.get("ErrorCode")
     words = clean(str(told.get("Message") or answer.reason or "")).strip()
     reason = f"Postmark answered {status}{f', code {code}' if code else ''}: {words}"
     if status == 401:
         return Unauthorized(f"Postmark does not accept POSTMARK_SERVER_TOKEN: {words}")
+    if status in REFUSES_ALL_STATUS or code in REFUSES_ALL or (ours and code in REFUSES_SENDER):
+        return Unauthorized(reason)
     seconds = seconds_of(answer.headers.get("Retry-After"))
-    if status in (408, 425, 429, 503) or 300 <= status < 400:
+    # Postmark itself never answers 400: something in front of it did.
+    if status in (400, 408, 425, 429, 503) or 300 <= status < 400 or code == MAINTENANCE:
         return Failed(reason) if seconds is None else RetryAfter(seconds, reason)
     if status >= 500:
         return Unsure(reason, seconds=seconds)

@@ -117,7 +117,7 @@ def test_a_thread_keeps_its_connection() -> None:
     [
         problem(300, "Invalid 'To' address: 'ada@example.org'."),
         problem(406, "You tried to send to recipient(s) that have been marked as inactive."),
-        problem(1235, "The stream provided: 'news' does not exist on this server."),
+        problem(411, "Forbidden attachment type."),
         answer({}, status=413),
         answer({"ErrorCode": 402, "Message": "Invalid JSON."}),
     ],
@@ -144,7 +144,7 @@ def test_an_inactive_recipient_fails_with_postmarks_words(by_postmark: Postmark)
 # Refused for now.
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 302])
+@pytest.mark.parametrize("status", [400, 408, 429, 500, 502, 503, 504, 302])
 def test_what_may_be_better_later_is_tried_again(by_postmark: Postmark, status: int) -> None:
     by_postmark.next = [answer({}, status=status, Location="https://elsewhere.example/")]
     job = attempt(sent())
@@ -154,6 +154,13 @@ def test_what_may_be_better_later_is_tried_again(by_postmark: Postmark, status: 
     forget_the_hand_over(job)
     assert attempt(job).status == "completed"
     assert len(by_postmark.mails) == 1
+
+
+def test_maintenance_is_waited_for(by_postmark: Postmark) -> None:
+    by_postmark.next = [problem(100, "Maintenance.")]
+    job = attempt(sent())
+    assert (job.status, job.attempts, job.handed_over_at) == ("pending", 1, None)
+    assert attempt(job).status == "completed"
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -306,6 +313,38 @@ def test_a_refused_token_pauses_all_mail_and_burns_none(
     assert TOKEN not in row.message
     assert len(refused()) == 1
     assert TaskJob.objects.filter(task="jobs.provider.probe").count() == 1
+
+
+REFUSES_ALL = [
+    problem(400, "The 'From' address you supplied is not a Sender Signature."),
+    problem(401, "Sender signature not confirmed."),
+    problem(405, "Not allowed to send: no credits."),
+    problem(412, "Your account is pending approval."),
+    problem(413, "Account may not send."),
+    problem(1235, "The stream provided: 'news' does not exist on this server."),
+    *(answer({}, status=status) for status in (402, 403, 404)),
+]
+
+
+@pytest.mark.parametrize("response", REFUSES_ALL)
+def test_what_no_single_mail_can_be_blamed_for_pauses_all_and_burns_none(
+    by_postmark: Postmark, response: Response
+) -> None:
+    by_postmark.next = [response]
+    job = attempt(sent())
+    assert (job.status, job.attempts, job.handed_over_at) == ("pending", 0, None)
+    (row,) = Pause.objects.all()
+    assert (row.kind, row.reason) == ("email", "provider")
+    assert str((response.get_json() or {}).get("ErrorCode", response.status_code)) in row.message
+    resume("email", reason=provider.REASON, using="default")
+    assert attempt(job).status == "completed"
+
+
+def test_a_sender_of_one_mail_that_is_refused_stops_no_other_mail(by_postmark: Postmark) -> None:
+    by_postmark.next = [problem(400, "The 'From' address is not a Sender Signature.")]
+    job = attempt(sent(from_email="else@example.org"))
+    assert (job.status, job.attempts) == ("failed", 1)
+    assert not Pause.objects.exists()
 
 
 def probe() -> TaskJob:
