@@ -199,8 +199,8 @@ def _headers(message: EmailMessage) -> list[dict[str, str]]:
 
 def _attachment(attached: Any) -> dict[str, str]:
     if isinstance(attached, email.message.Message):
-        content, name = attached.get_payload(decode=True), attached.get_filename()
-        mimetype, content_id = attached.get_content_type(), attached.get("Content-ID", "")
+        name, content, mimetype = _part(attached)
+        content_id = attached.get("Content-ID", "")
     else:
         (name, content, mimetype), content_id = attached, ""
     data = content.encode() if isinstance(content, str) else bytes(content or b"")
@@ -210,3 +210,14 @@ def _attachment(attached: Any) -> dict[str, str]:
         "ContentType": mimetype,
     }
     return told | ({"ContentID": f"cid:{content_id.strip('<> ')}"} if content_id else {})
+
+
+def _part(part: Any) -> tuple[str, bytes, str]:
+    """(name, content, type) of a MIME part; what holds parts of its own goes as a whole mail."""
+    name, mimetype = part.get_filename(), part.get_content_type()
+    if part.is_multipart():
+        whole = part.get_payload(0) if mimetype == "message/rfc822" else part
+        return name or "attachment.eml", whole.as_bytes(), "message/rfc822"
+    charset = part.get_content_charset() if part.get_content_maintype() == "text" else None
+    with_charset = f"{mimetype}; charset={charset}" if charset else mimetype
+    return name or "", part.get_payload(decode=True), with_charset

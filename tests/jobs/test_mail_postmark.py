@@ -1,9 +1,14 @@
 """What Postmark answers, and what follows for the mail."""
 
 import base64
+import email
+import email.policy
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from email.mime.message import MIMEMessage
+from email.mime.multipart import MIMEMultipart
+from email.mime.text import MIMEText
 from email.utils import format_datetime
 from typing import Any
 
@@ -80,6 +85,26 @@ def test_postmark_gets_the_whole_mail(by_postmark: Postmark) -> None:
     assert (job.provider_message_id, job.provider_answer) == (got["MessageID"], "OK")
     assert job.erased_at is not None and job.text == ""
     assert by_postmark.asked == [("POST", "/email")]
+
+
+@pytest.mark.filterwarnings("ignore:MIMEBase attachments are deprecated")
+def test_a_mail_that_is_attached_arrives_whole(by_postmark: Postmark) -> None:
+    inner = MIMEMultipart("mixed")
+    inner["Subject"] = "Inside"
+    inner.attach(MIMEText("Größe\n", "plain", "utf-8"))
+    text = MIMEText("Größe\n", "plain", "iso-8859-1")
+    job = attempt(sent(attachments=[MIMEMessage(inner), inner, text]))
+    assert job.status == "completed", job.error_message
+    message, multipart, alone = by_postmark.mails[0]["Attachments"]
+    for whole in (message, multipart):
+        assert (whole["ContentType"], whole["Name"]) == ("message/rfc822", "attachment.eml")
+        got: Any = email.message_from_bytes(
+            base64.b64decode(whole["Content"]), policy=email.policy.default
+        )
+        assert got["Subject"] == "Inside"
+        assert [part.get_content() for part in got.iter_parts()] == ["Größe\n"]
+    assert alone["ContentType"] == "text/plain; charset=iso-8859-1"
+    assert base64.b64decode(alone["Content"]).decode("iso-8859-1") == "Größe\n"
 
 
 def test_a_mail_of_nothing_but_a_subject_is_accepted(by_postmark: Postmark) -> None:
