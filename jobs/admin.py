@@ -61,6 +61,7 @@ class EmailJobAdmin(JobAdmin):
         *("from_email", "subject", "attached_told", "tags_told"),
         ("message_id", "mailer"),
         ("provider_message_id", "provider_answer"),
+        "accepted_told",
         "refused_told",
         ("not_after", "handed_over_at", "erased_at"),
     )
@@ -132,6 +133,10 @@ class EmailJobAdmin(JobAdmin):
             for one in job.attachments
         )
         return ", ".join(told) or "-"
+
+    @admin.display(description=gettext_lazy("accepted recipients"))
+    def accepted_told(self, job: EmailJob) -> str:
+        return ", ".join(job.accepted) or "-"
 
     @admin.display(description=gettext_lazy("refused recipients"))
     def refused_told(self, job: EmailJob) -> SafeString | str:

@@ -19,11 +19,15 @@ LONGEST_WAIT = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The provider has the mail; `refused` are the addresses that it will not go to, and why."""
+    """The provider has the mail; `refused` are the addresses that it will not go to, and why.
+
+    It does not go to those in `later` either, but the provider may take it for them another time.
+    """
 
     provider_message_id: str = ""
     answer: str = ""
     refused: Mapping[str, str] = field(default_factory=dict)
+    later: Mapping[str, str] = field(default_factory=dict)
 
 
 class Unauthorized(Exception):
@@ -46,7 +50,10 @@ class Provider(Protocol):
     """Whether `find` can know anything."""
 
     def deliver(self, message: EmailMessage, *, key: str) -> Receipt:
-        """Hand over one mail that is known by `key` from now on; raises Unsure."""
+        """Hand over one mail that is known by `key` from now on; raises Unsure.
+
+        It goes to the message's `recipients()`, who may be fewer than its headers name.
+        """
 
     def find(self, key: str) -> Receipt | None:
         """The receipt of a mail that was taken before, where the provider can look it up."""

@@ -160,11 +160,12 @@ def payload(message: EmailMessage, *, key: str, stream: str) -> dict[str, Any]:
     Postmark puts the real recipients into To and Cc, whatever headers of that name say.
     """
     text, html = bodies(message)
+    recipients = set(message.recipients())
     told: dict[str, Any] = {
         "From": str(message.extra_headers.get("From", message.from_email)),
-        "To": ", ".join(message.to),
-        "Cc": ", ".join(message.cc),
-        "Bcc": ", ".join(message.bcc),
+        "To": ", ".join(one for one in message.to if one in recipients),
+        "Cc": ", ".join(one for one in message.cc if one in recipients),
+        "Bcc": ", ".join(one for one in message.bcc if one in recipients),
         "ReplyTo": ", ".join(message.reply_to),
         "Subject": str(message.subject),
         "HtmlBody": html,

@@ -57,8 +57,9 @@ class SmtpBackend(EmailBackend):
             raise Unsure(f"The SMTP server went away: {type(error).__name__}.") from error
         finally:
             self._close_quietly()
-        said = {address: _words(words) for address, (_code, words) in refused.items()}
-        return Receipt(answer=getattr(connection, "answer", ""), refused=said)
+        said = {to: _words(words) for to, (code, words) in refused.items() if code >= 500}
+        later = {to: _words(words) for to, (code, words) in refused.items() if code < 500}
+        return Receipt(answer=getattr(connection, "answer", ""), refused=said, later=later)
 
     def find(self, key: str) -> Receipt | None:
         return None
@@ -121,6 +122,8 @@ def _unauthorized(error: smtplib.SMTPResponseException) -> Unauthorized:
 def _all_refused(recipients: Mapping[str, tuple[int, bytes]]) -> Exception:
     """Every recipient was refused: for good, unless the server may take one of them later."""
     told = "; ".join(f"{to}: {_told(code, words)}" for to, (code, words) in recipients.items())
+    if len(recipients) == 1:
+        told = _told(*next(iter(recipients.values())))
     for_good = all(code >= 500 for code, _words_of_it in recipients.values())
     return Permanent(told) if for_good else Failed(told)
 

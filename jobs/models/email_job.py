@@ -3,7 +3,8 @@
 import email
 import email.policy
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from email.utils import format_datetime
 from typing import Any
 
@@ -62,6 +63,13 @@ class EmailJob(Job):
     provider_answer = models.TextField(
         gettext_lazy("the provider's answer"), blank=True, default=""
     )
+    accepted = models.JSONField(
+        # An older Forge that still runs while this is migrated knows nothing of the column.
+        gettext_lazy("accepted recipients"),
+        blank=True,
+        default=list,
+        db_default=[],
+    )
     refused = models.JSONField(gettext_lazy("refused recipients"), blank=True, default=dict)
     erased_at = models.DateTimeField(gettext_lazy("text erased"), null=True, blank=True)
 
@@ -90,6 +98,17 @@ class EmailJob(Job):
                 raise Snooze(SECONDS_UNTIL_PAUSED) from None
 
     def _deliver(self) -> Receipt:
+        try:
+            return self._hand_over()
+        except Failed as error:
+            over = isinstance(error, Permanent) or self.attempts >= self.max_attempts
+            if not (over and self.accepted):
+                raise
+            # Some have it, so it did not fail: the others stand beside it.
+            refused = {bare(one): str(error) for one in self._rest(normal_all(self.recipients))}
+            return Receipt(refused=refused)
+
+    def _hand_over(self) -> Receipt:
         service, message = delivery.provider(), self._built()
         if self.handed_over_at is not None:
             found = self._look_up(service)
@@ -98,7 +117,7 @@ class EmailJob(Job):
         # Written before the mail leaves, and fenced: who lost the claim sends nothing.
         self.report(handed_over_at=Now())
         try:
-            return service.deliver(message, key=str(self.pk))
+            return self._unless_later(service.deliver(message, key=str(self.pk)), message)
         except Unsure as error:
             reason = str(error)
             failed = Failed(reason) if error.seconds is None else RetryAfter(error.seconds, reason)
@@ -106,6 +125,29 @@ class EmailJob(Job):
         except (Failed, Unauthorized):
             self.report(handed_over_at=None)
             raise
+
+    def _unless_later(self, receipt: Receipt, message: EmailMessage) -> Receipt:
+        """The receipt; raises Failed when some may have the mail later, who alone get it then."""
+        if not receipt.later:
+            return receipt
+        if self.attempts >= self.max_attempts:
+            return replace(receipt, refused={**receipt.refused, **receipt.later})
+        sent = {bare(one) for one in message.recipients()} - {*receipt.refused, *receipt.later}
+        self.report(
+            accepted=[*self.accepted, *sorted(sent)],
+            refused={**self.refused, **receipt.refused},
+            provider_answer=self._answers(receipt),
+        )
+        raise Failed("; ".join(f"{to}: {words}" for to, words in receipt.later.items()))
+
+    def _answers(self, receipt: Receipt) -> str:
+        earlier = self.provider_answer if self.accepted else ""
+        return "\n".join(filter(None, [earlier, receipt.answer]))
+
+    def _rest(self, recipients: Iterable[str]) -> list[str]:
+        """Those for whom the provider has not decided in an earlier attempt."""
+        decided = {*self.accepted, *self.refused} if self.accepted else set()
+        return [one for one in recipients if bare(one) not in decided]
 
     def _look_up(self, service: delivery.Provider) -> Receipt | None:
         """The receipt of the attempt that handed it over; raises Snooze when it is too early."""
@@ -123,8 +165,8 @@ class EmailJob(Job):
         transaction.on_commit(self.delete_files, using=self._state.db, robust=True)
         return {
             "provider_message_id": result.provider_message_id,
-            "provider_answer": result.answer,
-            "refused": dict(result.refused),
+            "provider_answer": self._answers(result),
+            "refused": {**self.refused, **result.refused},
         }
 
     def at_end(self, status: Status) -> Mapping[str, Any]:
@@ -185,7 +227,10 @@ class EmailJob(Job):
 
     def _built(self) -> EmailMessage:
         try:
-            return self.message()
+            built = self.message()
+            rest = self._rest(built.recipients())
+            built.recipients = lambda: rest  # type: ignore[method-assign]
+            return built
         except FileNotFoundError:
             raise Permanent("A file that was attached is gone from the disk.") from None
         except (ValueError, TypeError) as error:

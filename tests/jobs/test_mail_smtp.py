@@ -17,6 +17,7 @@ from jobs.provider import probe
 from jobs.smtp import _refusal
 from tests.jobs.mailing import SmtpSink, fresh, queued, sent, smtp_mailer
 from tests.postgres import free_port
+from tests.postmark import Postmark
 
 pytestmark = pytest.mark.django_db
 
@@ -100,14 +101,82 @@ def test_a_mail_arrives_whole(by_smtp: SmtpSink) -> None:
 
 
 def test_of_a_partly_refused_list_only_the_refused_get_nothing(by_smtp: SmtpSink) -> None:
-    by_smtp.refused = {
+    by_smtp.refused = {"bob@example.org": "550 no such user"}
+    job = attempt(sent("ada@example.org", "bob@example.org"))
+    assert (job.status, job.attempts) == ("completed", 1)
+    assert job.refused == {"bob@example.org": "no such user"}
+    assert [one.rcpt_tos for one in by_smtp.received] == [["ada@example.org"]]
+
+
+def partly_taken(sink: SmtpSink) -> EmailJob:
+    """A mail that Ada has, Bob never gets, and Eve and Zoë may get later."""
+    sink.refused = {
         "bob@example.org": "550 no such user",
         "eve@example.org": "450 try again later",
+        "zoe@xn--bcher-kva.example": "450 try again later",
     }
-    job = attempt(sent("ada@example.org", "bob@example.org", bcc=["eve@example.org"]))
-    assert (job.status, job.attempts) == ("completed", 1)
-    assert job.refused == {"bob@example.org": "no such user", "eve@example.org": "try again later"}
+    to = ["ada@example.org", "bob@example.org", "Zoë <zoe@bücher.example>"]
+    return attempt(sent(*to, bcc=["eve@example.org"]))
+
+
+def test_only_those_who_may_have_it_later_are_tried_again(by_smtp: SmtpSink) -> None:
+    job = partly_taken(by_smtp)
+    assert (job.status, job.attempts, job.handed_over_at) == ("pending", 1, None)
+    assert job.accepted == ["ada@example.org"]
+    assert job.refused == {"bob@example.org": "no such user"}
+    assert "eve@example.org: try again later" in job.error_message
+
+    del by_smtp.refused["eve@example.org"]
+    job = attempt(job)
+    assert (job.status, job.attempts) == ("pending", 2)
+    by_smtp.refused = {}
+    job = attempt(job)
+
+    assert (job.status, job.attempts) == ("completed", 3)
+    assert job.refused == {"bob@example.org": "no such user"}
+    assert [one.rcpt_tos for one in by_smtp.received] == [
+        ["ada@example.org"],
+        ["eve@example.org"],
+        ["zoe@xn--bcher-kva.example"],
+    ]
+    for one in by_smtp.received:
+        shown = email.message_from_bytes(one.content, policy=email.policy.default)  # type: ignore[arg-type]
+        assert "bob@example.org" in shown["To"] and shown["Message-ID"] == job.message_id
+    assert job.provider_answer.count("queued as 4XyZ") == 3
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_who_may_have_it_later_until_no_attempt_is_left_is_refused(
+    settings: Any, by_smtp: SmtpSink, away: bool
+) -> None:
+    job = partly_taken(by_smtp)
+    EmailJob.objects.filter(pk=job.pk).update(max_attempts=2)
+    if away:
+        settings.MAILERS["delivery"]["OPTIONS"]["port"] = free_port()
+        settings.MAILERS = dict(settings.MAILERS)
+    job = attempt(job)
+    assert (job.status, job.attempts) == ("completed", 2)
+    assert set(job.refused) == set(by_smtp.refused)
+    assert ("cannot be used" if away else "450") in job.refused["eve@example.org"]
     assert [one.rcpt_tos for one in by_smtp.received] == [["ada@example.org"]]
+
+
+def test_who_may_have_it_later_is_refused_when_there_is_one_attempt(by_smtp: SmtpSink) -> None:
+    by_smtp.refused = {"eve@example.org": "450 try again later"}
+    job = sent("ada@example.org", "eve@example.org")
+    EmailJob.objects.filter(pk=job.pk).update(max_attempts=1)
+    job = attempt(job)
+    assert (job.status, job.refused) == ("completed", {"eve@example.org": "try again later"})
+
+
+def test_who_has_it_already_gets_it_from_no_other_provider(
+    settings: Any, by_smtp: SmtpSink, postmark: Postmark
+) -> None:
+    job = partly_taken(by_smtp)
+    settings.MAILERS = queued(postmark.mailer())
+    assert attempt(job).status == "completed"
+    (got,) = postmark.mails
+    assert (got["To"], got["Bcc"]) == ("Zoë <zoe@xn--bcher-kva.example>", "eve@example.org")
 
 
 @pytest.mark.parametrize(
