@@ -94,8 +94,9 @@ def seconds_of(retry_after: str | None, *, now: datetime | None = None) -> float
         return min(float(text[:9]), LONGEST_WAIT)
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        wait = (aware - (now or datetime.now(UTC))).total_seconds()
+    except Exception:
+        # The parser of the standard library ends in all sorts of them.
         return None
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    wait = (aware - (now or datetime.now(UTC))).total_seconds()
     return min(max(0.0, wait), LONGEST_WAIT)

@@ -4,7 +4,7 @@ import email.message
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from email.mime.base import MIMEBase
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -102,12 +102,10 @@ def columns_of(message: EmailMessage) -> dict[str, Any]:
     to, cc, bcc = normal_all(message.to), normal_all(message.cc), normal_all(message.bcc)
     if not 1 <= len(to) + len(cc) + len(bcc) <= MOST_RECIPIENTS:
         raise ValueError(f"A mail goes to 1 to {MOST_RECIPIENTS} recipients.")
-    # Django's own checks: line breaks in headers, and what cannot be encoded.
-    built: Any = message.message()
     for name in message.extra_headers:
         if not _HEADER_NAME.fullmatch(name):
             raise ValueError(f"{name!r:.200} is no name of a header.")
-    built.as_bytes()
+    built = _built(message)
     headers = {name: str(built[name]) for name in message.extra_headers}
     text, html = _bodies(message)
     return {
@@ -127,6 +125,17 @@ def columns_of(message: EmailMessage) -> dict[str, Any]:
     }
 
 
+def _built(message: EmailMessage) -> Any:
+    """What Django makes of it, which checks line breaks in headers and what cannot be encoded."""
+    try:
+        built = message.message()
+        built.as_bytes()
+    except (IndexError, AttributeError, UnboundLocalError, OverflowError) as error:
+        # So the parser of the standard library ends for some headers.
+        raise ValueError("One of the mail's headers cannot be read.") from error
+    return built
+
+
 def _own_id(headers: dict[str, str]) -> str:
     """Take the Message-ID that the caller gave out of the headers; empty when there is none."""
     given = next((name for name in headers if name.lower() == "message-id"), None)
@@ -140,9 +149,11 @@ def _not_after(headers: dict[str, str]) -> datetime | None:
         return None
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+        storable = moment.tzinfo is not None and bool(moment.astimezone(UTC))
+    except Exception:
+        # The parser of the standard library ends in all sorts of them.
+        storable = False
+    if not storable:
         raise ValueError(
             f"The header Expires must be a date with its time zone, as in "
             f"Mon, 30 Nov 2026 17:22:00 +0000; not {text!r:.200}."

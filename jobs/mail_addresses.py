@@ -21,7 +21,14 @@ def normal(text: str) -> str:
     try:
         return str(_address(text))
     except ValueError as error:
-        raise ValueError(f"{text!r:.200} is no e-mail address: {error}.") from None
+        raise _none(text, str(error)) from None
+    except Exception:
+        # The parser of the standard library ends in all sorts of them.
+        raise _none(text, "it cannot be read") from None
+
+
+def _none(text: str, why: str) -> ValueError:
+    return ValueError(f"{text!r:.200} is no e-mail address: {why}.")
 
 
 def normal_all(texts: Iterable[object]) -> list[str]:

@@ -77,6 +77,8 @@ def test_smtp_url_says_how_the_server_is_reached(
         ("FORGE_MAIL_FROM", "Forge"),
         ("FORGE_MAIL_FROM", "a@example.org, b@example.org"),
         ("ADMINS", "ada@example.org,bob"),
+        ("ADMINS", "=@["),
+        ("FORGE_MAIL_FROM", "=?utf-8?q??="),
     ],
 )
 def test_a_wrong_value_is_told_by_its_name_and_without_its_secret(

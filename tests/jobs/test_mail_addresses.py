@@ -55,6 +55,9 @@ def test_an_address_is_kept_as_it_was_meant(given: str, kept: str) -> None:
         ("ada@example.org, eve@example.org", "more than one"),
         ("undisclosed-recipients:;", "group"),
         ("Ada ada@example.org", ""),
+        ("=?utf-8?q??=", "cannot be read"),
+        ("=@[", ""),
+        (".@[)-a\xad?=.", ""),
     ],
 )
 def test_what_no_server_takes_is_refused_by_name(given: str, why: str) -> None:
