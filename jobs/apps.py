@@ -19,4 +19,5 @@ def make_built_in_schedules(*, using: str, **_kwargs: Any) -> None:
 
     built_in("orphans", cron="41 3 * * *", task="repositories.storage.sweep_orphans", using=using)
     built_in("attachments", cron="51 3 * * *", task="jobs.sweeping.sweep_attachments", using=using)
+    built_in("mail-pauses", cron="29 * * * *", task="jobs.provider.watch", using=using)
     built_in("sign-in", cron="17 * * * *", task="accounts.signing_in.sweep", using=using)

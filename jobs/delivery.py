@@ -31,7 +31,7 @@ class Receipt:
 
 
 class Unauthorized(Exception):
-    """The provider does not accept our credentials; the message is told to the operator."""
+    """The provider accepts our credentials or our account for no mail; the operator is told why."""
 
 
 class Unsure(Exception):

@@ -13,12 +13,15 @@ from email.utils import format_datetime
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.db.models.functions import Now
 from werkzeug import Response
 
 from jobs import provider
+from jobs.apps import make_built_in_schedules
 from jobs.delivery import seconds_of
 from jobs.engine.kinds import Pause, pause, resume
+from jobs.engine.schedules import Schedule
 from jobs.engine.task_job import TaskJob
 from jobs.engine.testing import run_pending
 from jobs.models import EmailJob
@@ -432,6 +435,25 @@ def test_a_pause_that_is_made_while_a_probe_ends_has_its_own_probe(by_postmark: 
     assert Pause.objects.filter(reason=provider.REASON).exists()
     running.complete()
     assert TaskJob.objects.filter(status="pending", task="jobs.provider.probe").count() == 1
+
+
+@pytest.mark.usefixtures("refused")
+def test_a_pause_without_a_probe_gets_a_new_one(by_postmark: Postmark) -> None:
+    make_built_in_schedules(using=connection.alias)
+    schedule = Schedule.objects.get(name="mail-pauses")
+    assert schedule.columns["task"] == "jobs.provider.watch"
+    assert provider.watch() == "Mail is not paused."
+    attempt(sent())
+    probes = TaskJob.objects.filter(task="jobs.provider.probe")
+    assert provider.watch() == "A task asks the provider."
+    assert probes.count() == 1
+    probes.get().cancel()
+    provider.watch()
+    by_postmark.token = TOKEN
+    assert probes.filter(status="pending").count() == 1
+    TaskJob.objects.future().update(due=True)
+    run_pending(TaskJob)
+    assert not Pause.objects.exists()
 
 
 @pytest.mark.usefixtures("refused")
