@@ -196,7 +196,7 @@ class SignInToken(models.Model):
     """One mail that signs in by its link or its code, for whoever has the address by then.
 
     Of both only hashes are kept. Each question for a mail makes a row, also one that no mail goes
-    out for: nobody knows that row's link and code, and it answers wrong codes as the others do.
+    out for: nobody knows that row's link, no code is its, and it answers codes as wrong ones.
     """
 
     MOST_CODES = 5

@@ -36,11 +36,12 @@ def ask(request: HttpRequest, typed: str, *, leads_to: str, may_send: bool) -> S
     wanted = person.is_active if person else may_sign_up(typed)
     # To the address that the person has, not to one that the database takes for equal.
     address = person.email if person else plain(typed)
+    really = wanted and may_send
     with transaction.atomic():
-        row, token, code = new_row(address, leads_to=leads_to)
+        row, token, code = new_row(address, leads_to=leads_to, is_told=really)
         with translation.override(language_of(person)):
             message = compose(request, row, person=person, token=token, code=code)
-        _send(message, really=wanted and may_send)
+        _send(message, really=really)
     return row
 
 

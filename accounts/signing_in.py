@@ -39,14 +39,18 @@ class State(enum.Enum):
     UNKNOWN = "unknown"
 
 
-def new_row(address: str, *, leads_to: str) -> tuple[SignInToken, str, str]:
-    """(row, token, code); the only place where token and code are known."""
-    token, code = new_token(), f"{secrets.randbelow(1_000_000):06}"
+def new_row(address: str, *, leads_to: str, is_told: bool) -> tuple[SignInToken, str, str]:
+    """(row, token, code); the only place where token and code are known.
+
+    A row whose code nobody `is_told` has none, so that it cannot be guessed: guesses at an address
+    are thus as few as the mails to it, and need no limit that a stranger could use up.
+    """
+    token, code, no_code = new_token(), f"{secrets.randbelow(1_000_000):06}", new_token()
     pk = uuid.uuid4()
     row = SignInToken.objects.create(
         pk=pk,
         token_hash=hash_of(token),
-        code_hash=_hash_of_code(pk, code),
+        code_hash=_hash_of_code(pk, code if is_told else no_code),
         address=address,
         leads_to=leads_to,
         expires_at=Now() + VALID_FOR,
@@ -121,7 +125,7 @@ def link_for(row: SignInToken) -> str:
     """
     with transaction.atomic():
         _consume(row)
-        return new_row(row.address, leads_to=row.leads_to)[1]
+        return new_row(row.address, leads_to=row.leads_to, is_told=False)[1]
 
 
 def sweep() -> dict[str, int]:
