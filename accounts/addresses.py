@@ -4,6 +4,9 @@ import contextlib
 import unicodedata
 
 import idna
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.utils.translation import gettext_lazy as _
 
 # RFC 5321, 4.5.3.1.1, in octets.
 LONGEST_LOCAL_PART = 64
@@ -46,3 +49,16 @@ def is_deliverable(address: str) -> bool:
         return domain.startswith("[") or bool(idna.encode(domain, uts46=True))
     except idna.IDNAError:
         return False
+
+
+def validate_deliverable(address: str) -> None:
+    """Refuse what no mail server takes.
+
+    What is no address at all, or longer than the column, a field refuses in words of its own.
+    """
+    try:
+        validate_email(address)
+    except ValidationError:
+        return
+    if len(address) <= LONGEST and not is_deliverable(address):
+        raise ValidationError(_("No mail server takes this address."), code="undeliverable")

@@ -13,7 +13,7 @@ from django.utils.translation import ngettext
 from django.views.decorators.debug import sensitive_variables
 
 from accounts import languages
-from accounts.addresses import is_deliverable
+from accounts.addresses import validate_deliverable
 from accounts.models import User
 
 HANDLE_HELP = _("Your name in addresses, as in /ada/engine: letters, digits, hyphens.")
@@ -25,14 +25,9 @@ class MailForm(forms.Form):
     email = forms.EmailField(
         label=_("E-mail address"),
         max_length=254,
+        validators=[validate_deliverable],
         widget=forms.EmailInput(attrs={"autocomplete": "username", "autofocus": True}),
     )
-
-    def clean_email(self) -> str:
-        email: str = self.cleaned_data["email"]
-        if not is_deliverable(email):
-            raise ValidationError(_("No mail server takes this address."), code="undeliverable")
-        return email
 
 
 class CodeForm(forms.Form):

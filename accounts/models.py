@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from accounts import languages
-from accounts.addresses import spellings
+from accounts.addresses import spellings, validate_deliverable
 from accounts.mail_choices import switch_off_path
 
 # First parts of addresses that Forge uses or may come to use itself.
@@ -90,6 +90,7 @@ class User(AbstractBaseUser, PermissionsMixin):
     email = models.EmailField(
         _("e-mail address"),
         unique=True,
+        validators=[validate_deliverable],
         error_messages={"unique": _("Somebody already has this e-mail address.")},
     )
     handle = models.CharField(_("handle"), max_length=39, validators=[validate_handle])
@@ -136,6 +137,15 @@ class User(AbstractBaseUser, PermissionsMixin):
     def clean(self) -> None:
         super().clean()
         self.email = User.objects.normalize_email(self.email)
+
+    def validate_unique(self, exclude: Collection[str] | None = None) -> None:
+        """Two spellings of one domain make no second person either."""
+        super().validate_unique(exclude)
+        if "email" in (exclude or ()):
+            return
+        holder = User.objects.at(self.email)
+        if holder and holder.pk != self.pk:
+            raise ValidationError({"email": self.unique_error_message(User, ("email",))})
 
     def validate_constraints(self, exclude: Collection[str] | None = None) -> None:
         """Say at the field, not above the form, that an e-mail address or handle is taken."""

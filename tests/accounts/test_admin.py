@@ -49,6 +49,20 @@ def test_a_taken_name_is_said_at_the_field(client: Client, ada: User) -> None:
     assert set(page.context["adminform"].form.errors) == {"email", "handle"}
 
 
+@pytest.mark.parametrize("email", ['"ada"@example.org', "ada@b\u00fccher.example"])
+def test_a_second_spelling_of_an_address_is_said_at_the_field(
+    client: Client, ada: User, email: str
+) -> None:
+    User.objects.create_user(email="ada@xn--bcher-kva.example", handle="lovelace")
+
+    new = {**NEW, "email": email, "usable_password": "false"}
+    added = client.post(f"{PEOPLE}add/", new)
+    changed = client.post(f"{PEOPLE}{ada.pk}/change/", {"email": email, "handle": "ada"})
+
+    for page in (added, changed):
+        assert set(page.context["adminform"].form.errors) == {"email"}
+
+
 def test_an_administrator_changes_a_person(client: Client, ada: User) -> None:
     change = f"{PEOPLE}{ada.pk}/change/"
 

@@ -145,6 +145,7 @@ def test_a_link_ends_when_an_administrator_comes_another_way(client: Client) -> 
     [
         ({"email": "nonsense"}, "email"),
         ({"email": ""}, "email"),
+        ({"email": '"ada"@example.org'}, "email"),
         ({"handle": "jobs"}, "handle"),
         ({"handle": "a b"}, "handle"),
         ({"handle": "a\x00"}, "handle"),

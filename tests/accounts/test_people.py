@@ -3,7 +3,7 @@
 import pytest
 from django.contrib.auth import authenticate
 from django.core.exceptions import ValidationError
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
 
 from accounts.models import User, validate_handle
@@ -72,6 +72,27 @@ def test_what_is_wrong_with_a_person_is_said_at_the_field(
     assert len(refused.value.message_dict[field]) == 1
 
 
+@pytest.mark.parametrize("email", ["ada@b\u00fccher.example", "Ada@XN--BCHER-KVA.example"])
+def test_another_spelling_of_a_domain_makes_no_second_person(db: None, email: str) -> None:
+    for kept in ("ada@b\u00fccher.example", "ada@xn--bcher-kva.example"):
+        User.objects.all().delete()
+        User.objects.create_user(email=kept, handle="ada")
+        with pytest.raises(ValidationError) as refused:
+            User.objects.create_user(email=email, handle="other")
+
+        assert refused.value.message_dict == {
+            "email": ["Somebody already has this e-mail address."]
+        }
+
+
+@pytest.mark.parametrize("email", ['"ada"@example.org', f"{'a' * 65}@example.org"])
+def test_a_person_has_an_address_that_a_mail_server_takes(db: None, email: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        User.objects.create_user(email=email, handle="ada")
+
+    assert refused.value.message_dict == {"email": ["No mail server takes this address."]}
+
+
 def test_both_fields_are_named_when_both_are_taken(ada: User) -> None:
     with pytest.raises(ValidationError) as refused:
         User.objects.create_user(email="ADA@example.org", handle="ADA")
@@ -111,6 +132,15 @@ def test_a_person_without_password_cannot_sign_in_with_one(db: None) -> None:
     User.objects.create_user(email="b@example.org", handle="babbage")
 
     assert authenticate(username="b@example.org", password="") is None
+
+
+def test_createsuperuser_refuses_a_second_spelling_in_a_sentence(
+    ada: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DJANGO_SUPERUSER_PASSWORD", "mill & store")
+
+    with pytest.raises(CommandError, match="No mail server takes this address"):
+        call_command("createsuperuser", interactive=False, email='"ada"@example.org', handle="b")
 
 
 def test_createsuperuser_works(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
