@@ -75,18 +75,16 @@ def compose(
 
 
 def _send(message: EmailMultiAlternatives, *, really: bool) -> None:
-    """Send it; or do the same work and leave nothing of it.
-
-    A mailer that says `joins_transaction` only writes a row in the caller's transaction.
-    """
+    """Send it; or do the same work and leave nothing of it, if the mailer can `rehearse`."""
+    rehearse = getattr(mailers[MAILER], "rehearse", None)
     try:
-        if really or getattr(mailers[MAILER], "joins_transaction", False):
-            with transaction.atomic():
+        with transaction.atomic():
+            if really:
                 message.send(using=MAILER)
-                if not really:
-                    transaction.set_rollback(True)
-        else:
-            message.message()
+            elif rehearse:
+                rehearse([message])
+            else:
+                message.message()
     except (ValidationError, ValueError) as refused:
         # The page must not tell one address from another, so the log does.
         logger.warning("no sign-in mail was sent: %s", refused)

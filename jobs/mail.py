@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from email.mime.base import MIMEBase
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 
 from django.core.mail import EmailMessage, InvalidMailer
 from django.core.mail.backends.base import BaseEmailBackend
-from django.db import DatabaseError, InterfaceError, router, transaction
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, router, transaction
 
 from jobs import attachments
 from jobs.attachments import Attachment
@@ -38,9 +39,6 @@ class QueuedEmailBackend(BaseEmailBackend):
     `fail_silently` is about the database and the disk, as it is about the network elsewhere.
     """
 
-    joins_transaction = True
-    """A savepoint that is rolled back takes the mail with it, so sign-in can pretend to send one."""
-
     def __init__(
         self,
         fail_silently: bool = False,
@@ -66,18 +64,46 @@ class QueuedEmailBackend(BaseEmailBackend):
 
     def send_messages(self, email_messages: Iterable[EmailMessage]) -> int:
         """Enqueue all of them or none; returns how many."""
-        mails = [(columns_of(message), _attached(message)) for message in email_messages]
-        for columns, attached in mails:
-            _check_size(columns, attached)
-        rows = [{**self._columns, **columns} for columns, _attachments in mails]
+        rows, attached = self._rows(email_messages)
         try:
-            _store(rows, [attached for _columns, attached in mails])
+            _store(rows, attached)
         except (DatabaseError, InterfaceError, OSError) as error:
             if not self.fail_silently:
                 raise
             logger.warning("%d mails are not queued: %s", len(rows), error)
             return 0
         return len(rows)
+
+    def rehearse(self, email_messages: Iterable[EmailMessage]) -> None:
+        """Cost and raise what `send_messages` does, in its database and at its time; keep nothing.
+
+        No attached files are written.
+        """
+        rows, _attached = self._rows(email_messages)
+        using = router.db_for_write(EmailJob)
+        if using == DEFAULT_DB_ALIAS:
+            _store_and_undo(rows, using)
+        else:
+            transaction.on_commit(partial(_store_and_undo, rows, using))
+
+    def _rows(
+        self, email_messages: Iterable[EmailMessage]
+    ) -> tuple[list[dict[str, Any]], list[list[Attachment]]]:
+        mails = [(columns_of(message), _attached(message)) for message in email_messages]
+        for columns, attached in mails:
+            _check_size(columns, attached)
+        rows = [{**self._columns, **columns} for columns, _attachments in mails]
+        return rows, [attached for _columns, attached in mails]
+
+
+def _store_and_undo(rows: Sequence[dict[str, Any]], using: str) -> None:
+    """The same statements as for rows that stay, and a commit that costs as much as theirs."""
+    with transaction.atomic(using=using), transaction.atomic(using=using):
+        if using == DEFAULT_DB_ALIAS:
+            _store(rows, [[] for _row in rows])
+        else:
+            EmailJob.objects.enqueue_many(rows)
+        transaction.set_rollback(True, using=using)
 
 
 def _store(rows: Sequence[dict[str, Any]], attached: Sequence[list[Attachment]]) -> None:
