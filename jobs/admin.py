@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar
 
+from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.core.mail import EmailMessage
@@ -19,6 +20,9 @@ from django.views.decorators.http import require_POST
 
 from jobs.engine.admin import JobAdmin
 from jobs.models import EmailJob, ImportJob
+
+# How the names of the admin's addresses of people begin.
+PEOPLE = settings.AUTH_USER_MODEL.lower().replace(".", "_") + "_"
 
 
 @admin.register(ImportJob)
@@ -38,6 +42,13 @@ class ImportJobAdmin(JobAdmin):
         ("quiet", "told"),
     )
     search_fields = ("source_url", "slug", "user__handle", "user__email", "error_message")
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Only together with its person, on whose page it is listed before."""
+        match = request.resolver_match
+        if obj is None or match is None or not str(match.url_name).startswith(PEOPLE):
+            return False
+        return request.user.has_perm("jobs.delete_importjob")
 
     @admin.display(description=gettext_lazy("name"), ordering="slug")
     def name(self, job: ImportJob) -> str:

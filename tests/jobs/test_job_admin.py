@@ -11,6 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from accounts.models import User
+from jobs.engine.lifecycle import LostClaim
 from jobs.models import ImportJob
 from tests.jobs.conftest import (
     browser,
@@ -260,3 +261,53 @@ def test_who_may_add_and_delete_still_can_neither(ada: User) -> None:
     assert desk.get(f"{LIST}add/").status_code == 403
     assert desk.post(f"{LIST}{job.pk}/delete/", {"post": "yes"}).status_code == 403
     assert ImportJob.objects.exists()
+
+
+# With its person.
+
+
+def delete(desk: Client, user: User) -> Any:
+    return desk.post(f"/admin/accounts/user/{user.pk}/delete/", {"post": "yes"})
+
+
+def test_imports_go_with_their_person_and_a_running_one_is_lost(
+    desk: Client, ada: User, bob: User
+) -> None:
+    failed(enqueued(ada, "one"))
+    held = claimed(enqueued(ada, "two"))
+    kept = enqueued(bob, "three")
+
+    page = desk.get(f"/admin/accounts/user/{ada.pk}/delete/")
+    assert f"{LIST}{held.pk}/change/" in page.text
+    assert delete(desk, ada)["Location"] == "/admin/accounts/user/"
+
+    assert list(ImportJob.objects.all()) == [kept]
+    assert not User.objects.filter(pk=ada.pk).exists()
+    with pytest.raises(LostClaim):
+        held.report(progress_pct=50)
+
+
+def test_people_go_with_their_imports_from_the_list_too(desk: Client, ada: User) -> None:
+    enqueued(ada)
+    chosen = {"action": "delete_selected", "_selected_action": [str(ada.pk)], "post": "yes"}
+
+    assert desk.post("/admin/accounts/user/", chosen).status_code == 302
+
+    assert not ImportJob.objects.exists()
+
+
+def test_a_person_with_a_repository_stays(desk: Client, ada: User) -> None:
+    completed(enqueued(ada))
+
+    assert "protected" in delete(desk, ada).text
+
+    assert User.objects.filter(pk=ada.pk).exists()
+    assert ImportJob.objects.count() == 1
+
+
+def test_who_may_delete_people_but_no_imports_deletes_none_who_has_one(ada: User) -> None:
+    enqueued(ada)
+
+    assert delete(staff("view_user", "delete_user"), ada).status_code == 403
+
+    assert ImportJob.objects.count() == 1
