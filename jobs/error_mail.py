@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
+from django.conf import settings
 from django.utils.log import AdminEmailHandler
 from django.utils.module_loading import import_string
 
@@ -51,7 +52,9 @@ class ErrorMailHandler(AdminEmailHandler):
         self._mailed: deque[float] = deque()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if _delivering.get() or _is_about_a_mail(record) or not self._may_mail():
+        if not settings.ADMINS or _delivering.get() or _is_about_a_mail(record):
+            return
+        if not self.may_mail():
             return
         try:
             super().emit(record)
@@ -59,7 +62,7 @@ class ErrorMailHandler(AdminEmailHandler):
             # The transaction is broken, the database away: whoever logged must not suffer for it.
             logger.exception("an error mail cannot be queued")
 
-    def _may_mail(self) -> bool:
+    def may_mail(self) -> bool:
         """Whether one more is within the limit of this process; the log has all of them."""
         now = time.monotonic()
         with self._counting:
@@ -69,6 +72,11 @@ class ErrorMailHandler(AdminEmailHandler):
                 return False
             self._mailed.append(now)
             return True
+
+    def forget(self) -> None:
+        """Begin to count anew."""
+        with self._counting:
+            self._mailed.clear()
 
     def send_mail(self, subject: Any, message: Any, *args: Any, **kwargs: Any) -> None:
         subject = clean(self._hide(str(subject)), limit=LONGEST_SUBJECT)
