@@ -71,7 +71,7 @@ def test_jobs_of_a_killed_worker_run_again_elsewhere_when_the_lease_ends(
     kind.enqueue_many(4, "wait_for_file", gate)
     first = worker_process(*kind.seats(4), **SHORT)
     wait_for(running_on(first, 4))
-    worker_process(*kind.seats(4), **SHORT).wait_ready()
+    worker_process(*kind.seats(4), "--grace", "0", **SHORT).wait_ready()
     # As on another machine: all that is known of the dead worker is what its rows say.
     kind.rows.update(worker="elsewhere/boot.1/1/1")
 
@@ -306,11 +306,12 @@ def test_a_second_signal_hands_suspects_back_at_once(worker_process: Start) -> N
     for suspect in suspects:
         suspect.suspend()
     try:
+        wait_for(lambda: all(is_stopped(one.pid) for one in suspects))
         worker.signal(signal.SIGTERM)
         wait_for(lambda: worker.has_said("worker: stopping"))
         worker.signal(signal.SIGTERM)
         # Both signals reach a process that had no time for the first one.
-        wait_for(lambda: all(pending_signals(one.pid) == 2 for one in suspects), seconds=3)
+        wait_for(lambda: all(pending_signals(one.pid) == 2 for one in suspects))
     finally:
         for suspect in suspects:
             suspect.resume()
@@ -318,6 +319,12 @@ def test_a_second_signal_hands_suspects_back_at_once(worker_process: Start) -> N
     assert worker.wait() == 0
     assert time.monotonic() - asked < 8
     assert set(PROBE.rows.values_list("status", "attempts")) == {("pending", 1)}
+
+
+def is_stopped(pid: int) -> bool:
+    """All its threads are, so that none takes note of a signal."""
+    threads = Path(f"/proc/{pid}/task").glob("*/status")
+    return all("\nState:\tT" in thread.read_text() for thread in threads)
 
 
 def pending_signals(pid: int) -> int:
