@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
 from django.db.models.functions import Lower
 from django.template.defaultfilters import filesizeformat
 from rich.console import Console
@@ -54,6 +55,8 @@ class Command(BaseCommand):
         try:
             job = watch(job, Console(file=sys.stderr))
         except KeyboardInterrupt:
+            # A query that was interrupted may have spoiled its connection.
+            connections.close_all()
             # Nobody waits in front of it any more.
             ImportJob.objects.filter(pk=job.pk).update(quiet=False)
             self.stderr.write("The import goes on without this command.")
