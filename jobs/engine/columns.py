@@ -13,14 +13,14 @@ from django.utils import timezone
 from jobs.engine.arguments import check_json, check_text, has_moment, shown
 from jobs.engine.concurrency import keys, parse
 from jobs.engine.conf import MOST_DAYS, config
-from jobs.engine.row import JobRow
+from jobs.engine.row import URGENT, JobRow
 
 WRITTEN_BY_THE_ENGINE = frozenset(
     "status rank due attempts progress_pct progress_step progress_done progress_total"
     " error_message attempt_log claim lease_until worker cancel_requested_at suspect log"
     " created_at started_at completed_at".split()
 )
-PRIORITIES = range(-100, 101)
+PRIORITIES = range(-URGENT, URGENT + 1)
 
 
 def check_columns(kind: type[JobRow], columns: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from django.dispatch import Signal
 
 from jobs.engine.columns import check_columns
-from jobs.engine.row import ACTIVE, OVER, JobRow, Status
+from jobs.engine.row import ACTIVE, OVER, URGENT, JobRow, Status
 
 # Sent inside the transaction that makes them true, with `kind` and `using`.
 wanted = Signal()  # a worker of this kind has something to do
@@ -40,6 +40,10 @@ class RowQuerySet(models.QuerySet[R]):
     def ready(self) -> Self:
         """Due rows in the order in which they are claimed."""
         return self.filter(status=Status.PENDING, due=True).order_by("-rank", "run_at", "id")
+
+    def urgent(self) -> Self:
+        """Those of the highest priority."""
+        return self.filter(rank__gte=URGENT)
 
     def in_queue(self, name: str | None) -> Self:
         """Those of one queue; all of them without a name, or where the kind has no queues."""

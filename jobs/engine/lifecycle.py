@@ -55,16 +55,19 @@ class JobQuerySet(RowQuerySet[J]):
         worker: str,
         lease_seconds: float,
         suspects: bool = False,
+        urgent: bool = False,
         queue: str | None = None,
     ) -> list[J]:
         """Claim up to `limit` due jobs, most urgent and then oldest first; may return fewer.
 
-        With `queue` only those of that one. Keys are exact over all workers. Jobs in whose last attempt the worker died are left out,
-        or alone are taken, with `suspects`.
+        With `queue` only those of that one, with `urgent` those of the highest priority. Keys are
+        exact over all workers. Jobs in whose last attempt the worker died are left out, or alone
+        are taken, with `suspects`.
         """
         claim = uuid.uuid4()
         with transaction.atomic(using=self.db):
-            picked = self._pick(limit, suspects, queue)
+            ready = self.ready().in_queue(queue).filter(suspect=suspects)
+            picked = self._pick(ready.urgent() if urgent else ready, limit)
             if not picked:
                 return []
             now: datetime = picked[0].now
@@ -85,9 +88,8 @@ class JobQuerySet(RowQuerySet[J]):
             job._remember(Status.RUNNING, attempts=job.attempts + 1, **fields)
         return picked
 
-    def _pick(self, limit: int, suspects: bool, queue: str | None) -> list[Any]:
+    def _pick(self, ready: Any, limit: int) -> list[Any]:
         """Lock the rows to claim, skipping what others hold and what keys do not let pass."""
-        ready: Any = self.ready().in_queue(queue).filter(suspect=suspects)
         ready = ready.select_for_update(skip_locked=True).annotate(now=Now())
         rows: list[Any] = list(ready[:limit])
         if not any(job.concurrency_key for job in rows):

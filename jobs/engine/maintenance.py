@@ -35,6 +35,8 @@ class Sight:
     paused: set[Kind] = field(default_factory=set)
     neighbours: set[Kind] = field(default_factory=set)
     """Kinds that run in other processes of this machine too."""
+    urgent: set[Kind] = field(default_factory=set)
+    """Kinds that keep seats for urgent jobs, and have some that are due."""
     ripe: set[Kind] = field(default_factory=set)
     expired: set[Kind] = field(default_factory=set)
     ticks: bool = False
@@ -85,7 +87,7 @@ def look(
 
     for kind in kinds:
         rows = kind.objects.using(using)
-        ready = rows.ready().order_by()
+        ready: Any = rows.ready().order_by()
         names: Sequence[str | None] = queues if queues and kind.queued else [None]
         served = [ready.in_queue(name).values("pk") for name in names]
         add("EXISTS ({})", *(some.filter(suspect=False) for some in served))
@@ -95,6 +97,8 @@ def look(
         add("EXISTS ({})", _beside(rows, worker).values("pk"))
         add("EXISTS ({})", rows.ripe().order_by().values("pk"))
         add("EXISTS ({})", rows.expired().values("pk"))
+        if kind.urgent_seats:
+            add("EXISTS ({})", *(some.urgent().filter(suspect=False) for some in served))
         add("({})", rows.future().values("run_at")[:1])
     schedules = Schedule.objects.using(using)
     schedules = schedules if beside else schedules.filter(name="")
@@ -113,20 +117,22 @@ def _sight(kinds: Sequence[Kind], now: datetime, values: Sequence[Any]) -> Sight
     *values, ticks, next_tick = values
     sight = Sight(ticks=bool(ticks))
     moments = [next_tick]
-    for index, kind in enumerate(kinds):
-        *flags, next_at = values[index * 7 : index * 7 + 7]
-        seen = (
+    answers = iter(values)
+    for kind in kinds:
+        seen = [
             sight.due,
             sight.suspects,
             sight.paused,
             sight.neighbours,
             sight.ripe,
             sight.expired,
-        )
-        for flag, kinds_seen in zip(flags, seen, strict=True):
-            if flag:
+        ]
+        if kind.urgent_seats:
+            seen.append(sight.urgent)
+        for kinds_seen in seen:
+            if next(answers):
                 kinds_seen.add(kind)
-        moments.append(next_at)
+        moments.append(next(answers))
     waits = [(_moment(moment) - now).total_seconds() for moment in moments if moment is not None]
     sight.next_in = max(0.0, min(waits)) if waits else None
     return sight

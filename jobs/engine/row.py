@@ -17,6 +17,9 @@ from jobs.engine.conf import config
 from jobs.engine.history import Entry, spent
 from jobs.engine.retry import backoff
 
+URGENT = 100
+"""The highest priority. Age alone raises no job to it."""
+
 
 class Status(models.TextChoices):
     PENDING = "pending", _("pending")
@@ -64,6 +67,8 @@ class JobRow(models.Model):
     """Its jobs have a `queue_name`, by which a worker may be told to run only some of them."""
     retention_column: ClassVar[str | None] = None
     """A column with a job's own days to be kept, where there is one; NULL is what the kind says."""
+    urgent_seats: ClassVar[int] = 0
+    """How many of its seats are kept for jobs of the highest priority; half of them at the most."""
     progress_fields: ClassVar[Mapping[str, Any]] = {}
     """The kind's own progress columns, which `run.report()` may set, and their blank values."""
 

@@ -11,12 +11,19 @@ logger = logging.getLogger(__name__)
 
 
 class Seats:
-    """At most `number` runs of one kind at the same time."""
+    """At most `number` runs of one kind at the same time; `kept` of them are for urgent ones."""
 
     def __init__(
-        self, kind: str, number: int, *, put: Callable[[Outcome], None], freed: Callable[[], None]
+        self,
+        kind: str,
+        number: int,
+        *,
+        put: Callable[[Outcome], None],
+        freed: Callable[[], None],
+        kept: int = 0,
     ) -> None:
         self.number = number
+        self.kept = min(kept, number // 2)
         self._kind = kind
         self._permits = threading.BoundedSemaphore(number)
         self._work: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
@@ -27,12 +34,18 @@ class Seats:
         for _ in range(number):
             self._add_thread()
 
-    def take(self, most: int) -> int:
-        """Take free permits without waiting, `most` at most; returns how many."""
+    def take(self, most: int, *, urgent: bool = False) -> int:
+        """Take free permits without waiting, `most` at most; returns how many.
+
+        For one thread alone: those that are kept are taken too, and given back unless `urgent`.
+        """
+        left = 0 if urgent else self.kept
         taken = 0
-        while taken < most and self._permits.acquire(blocking=False):
+        while taken < most + left and self._permits.acquire(blocking=False):
             taken += 1
-        return taken
+        allowed = max(0, min(most, taken - left))
+        self.give_back(taken - allowed)
+        return allowed
 
     def give_back(self, permits: int) -> None:
         if permits:

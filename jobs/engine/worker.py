@@ -76,7 +76,9 @@ class Worker:
 
     def _make_seats(self, kind: Kind, given: Mapping[str, int]) -> Seats:
         number = given.get(kind.kind, self._settings.seats_of(kind.kind))
-        return Seats(kind.kind, number, put=self.finisher.put, freed=self.ring)
+        return Seats(
+            kind.kind, number, kept=kind.urgent_seats, put=self.finisher.put, freed=self.ring
+        )
 
     def ring(self) -> None:
         """Wake the dispatcher. Safe in a signal handler: SimpleQueue.put may interrupt itself."""
@@ -124,7 +126,7 @@ class Worker:
             sight = self._look()
             self._sweep(sight)
             self._keep_up(sight)
-            claimed = self._claim((sight.due | sight.ripe) - sight.paused)
+            claimed = self._claim((sight.due | sight.ripe) - sight.paused, urgent=sight.urgent)
             claimed += self._claim_suspects(sight.suspects - sight.paused)
             self._weather.good()
         except (*SICK, LostClaim) as error:
@@ -185,7 +187,7 @@ class Worker:
         while not self._bell.empty():
             self._bell.get()
 
-    def _claim(self, due: set[Kind]) -> int:
+    def _claim(self, due: set[Kind], *, urgent: set[Kind]) -> int:
         """Claim for the free seats of each due kind, a different kind first each time."""
         kinds = list(self._seats)
         self._turn += 1
@@ -197,6 +199,8 @@ class Worker:
         for kind in kinds[first:] + kinds[:first]:
             if kind in due and not self._stops and not self._suspects_only:
                 claimed += self._claim_kind(kind)
+                if kind in urgent:
+                    claimed += self._claim_kind(kind, urgent=True)
         return claimed
 
     def _claim_suspects(self, kinds: set[Kind]) -> int:
@@ -221,15 +225,16 @@ class Worker:
         self._seats[kind].give_back(1)
         self.ring()
 
-    def _claim_kind(self, kind: Kind, *, suspects: bool = False) -> int:
+    def _claim_kind(self, kind: Kind, *, urgent: bool = False, suspects: bool = False) -> int:
         """Claim for the free seats of a kind, from one of its queues after the other."""
         seats = self._seats[kind]
-        free = seats.take(1 if suspects else seats.number)
+        free = seats.take(1 if suspects else seats.number, urgent=urgent)
         started = 0
         try:
             for name in self._queues_in_turn(kind):
                 if started < free:
-                    started += self._claim_from(kind, name, free - started, suspects)
+                    limit = free - started
+                    started += self._claim_from(kind, name, limit, suspects=suspects, urgent=urgent)
         finally:
             seats.give_back(free - started)
         if free and started == free and not suspects:
@@ -243,14 +248,14 @@ class Worker:
         first = self._turn % len(self._queues)
         return [*self._queues[first:], *self._queues[:first]]
 
-    def _claim_from(self, kind: Kind, name: str | None, limit: int, suspects: bool) -> int:
+    def _claim_from(self, kind: Kind, name: str | None, limit: int, **which: bool) -> int:
         asked = time.monotonic()
         jobs = kind.objects.claim(
             limit,
             worker=self._name,
             lease_seconds=self._settings.lease_seconds,
-            suspects=suspects,
             queue=name,
+            **which,
         )
         for job in jobs:
             run = Run(

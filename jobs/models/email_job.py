@@ -41,6 +41,8 @@ class EmailJob(Job):
 
     kind = "email"
     defaults = {"max_attempts": 8}
+    # A provider may take its time for each of a campaign's mails; a sign-in mail waits for none.
+    urgent_seats = 2
 
     to = models.JSONField(gettext_lazy("to"), blank=True, default=list)
     cc = models.JSONField(gettext_lazy("copy to"), blank=True, default=list)

@@ -252,3 +252,49 @@ def test_a_malformed_key_is_refused_at_the_call_and_harmless_in_a_row(column: An
     job = Probe.objects.enqueue()
     Probe.objects.filter(pk=job.pk).update(concurrency_key=column)
     assert [one.pk for one in claim()] == [job.pk]
+
+
+def held(worker: Start, number: int, path: Path, **options: Any) -> None:
+    """Jobs that hold seats until there is a file at `path`."""
+    script = {"script": "wait_for_file", "argument": str(path)}
+    Probe.objects.enqueue_many([script] * number)
+    worker(Probe, **options)
+
+
+@pytest.mark.parametrize(("seats", "kept"), [(1, 0), (2, 1), (3, 1), (4, 2), (8, 2)])
+def test_half_of_the_seats_at_most_are_kept_for_urgent_jobs(
+    worker: Start, tmp_path: Path, monkeypatch: Any, seats: int, kept: int
+) -> None:
+    monkeypatch.setattr(Probe, "urgent_seats", 2)
+    go = tmp_path / "go"
+    held(worker, 10, go, seats={"probe": seats})
+    wait_for(lambda: Effect.objects.count() == seats - kept)
+
+    urgent = {"script": "wait_for_file", "argument": str(go), "priority": 100}
+    Probe.objects.enqueue_many([urgent] * 3)
+    wait_for(lambda: Effect.objects.count() == seats)
+
+    running = Probe.objects.filter(status="running")
+    assert running.filter(priority=100).count() == kept
+    go.touch()
+    wait_for(lambda: Probe.objects.filter(status="completed").count() == 13)
+
+
+def test_a_job_that_is_only_old_or_almost_urgent_takes_no_kept_seat(
+    worker: Start, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(Probe, "urgent_seats", 1)
+    go = tmp_path / "go"
+    held(worker, 2, go, seats={"probe": 2})
+    wait_for(lambda: Effect.objects.count() == 1)
+    Probe.objects.filter(status="pending").update(created_at=Now() - timedelta(days=30))
+    raise_ranks(Probe)
+    Probe.objects.enqueue(priority=99)
+
+    Probe.objects.enqueue(priority=100)
+    wait_for(lambda: Probe.objects.filter(status="completed", priority=100).exists())
+
+    assert Probe.objects.filter(status="running").count() == 1
+    assert Probe.objects.filter(status="pending").count() == 2
+    go.touch()
+    wait_for(lambda: Probe.objects.filter(status="completed").count() == 4)

@@ -148,6 +148,23 @@ def test_an_urgent_mail_passes_five_thousand_that_wait(
     assert len(by_postmark.mails) < 5000
 
 
+def test_an_urgent_mail_waits_for_no_seat_that_a_slow_provider_holds(
+    by_postmark: Postmark, mail_worker: Start
+) -> None:
+    by_postmark.seconds = 10
+    EmailJob.objects.enqueue_many([{"to": ["ada@example.org"], "text": "x"}] * 50)
+    mail_worker().wait_ready()
+    wait_for(lambda: len(by_postmark.asked) == 6)
+
+    by_postmark.seconds = 0
+    asked = time.time()
+    sent(subject="Sign in", using="urgent")
+    (urgent,) = wait_for(lambda: by_postmark.sent("Sign in"))
+
+    assert urgent["at"] - asked < 1
+    assert len(by_postmark.mails) == 1
+
+
 def test_a_refused_token_pauses_every_worker_and_no_mail_is_lost(
     by_postmark: Postmark, mail_worker: Start
 ) -> None:
