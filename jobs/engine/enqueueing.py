@@ -33,7 +33,7 @@ R = TypeVar("R", bound=JobRow)
 
 
 class RowQuerySet(models.QuerySet[R]):
-    """Which rows there are, and new ones."""
+    """Which rows there are, when they are due, and new ones."""
 
     _db: str | None
 
@@ -55,6 +55,25 @@ class RowQuerySet(models.QuerySet[R]):
     def ripe(self) -> Self:
         """Rows whose time has come and that no claim sees yet."""
         return self.future().filter(run_at__lte=Now())
+
+    def mature(self, limit: int = 1000) -> int:
+        """Make rows claimable whose time has come; returns how many."""
+        batch = self.ripe().values("pk")[:limit]
+        return self.filter(
+            pk__in=list(batch.values_list("pk", flat=True)), status=Status.PENDING
+        ).update(due=True)
+
+    def put_off(self, jobs: Sequence[R], *columns: str) -> int:
+        """Write the later `run_at` that due jobs were given, and other `columns` of theirs.
+
+        Those that somebody claimed meanwhile are left alone. Returns how many were not.
+        """
+        for job in jobs:
+            job.due = False
+        waiting = self.filter(status=Status.PENDING, due=True)
+        written = waiting.bulk_update(jobs, ["run_at", "due", *columns], batch_size=500)
+        changed.send(self.model, kind=self.model.kind, using=self.db)
+        return written
 
     def expired(self) -> Self:
         return self.filter(status=Status.RUNNING, lease_until__lt=Now())

@@ -41,13 +41,6 @@ J = TypeVar("J", bound="Job")
 class JobQuerySet(RowQuerySet[J]):
     """The verbs that concern many rows."""
 
-    def mature(self, limit: int = 1000) -> int:
-        """Make rows claimable whose time has come; returns how many."""
-        batch = self.ripe().values("pk")[:limit]
-        return self.filter(
-            pk__in=list(batch.values_list("pk", flat=True)), status=Status.PENDING
-        ).update(due=True)
-
     def claim(
         self,
         limit: int,
@@ -303,7 +296,7 @@ class Job(JobRow):
             if self.cancel_requested_at:
                 over = {"completed_at": Now(), **logged, **UNCLAIMED}
                 self._move(Status.CANCELLED, among=lost, **over)
-            elif self.attempts >= self.max_attempts:
+            elif self.attempts >= self.max_attempts + self.in_doubt():
                 self._fail(entry, among=lost, suspect=True)
             else:
                 self._move(

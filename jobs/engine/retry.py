@@ -34,8 +34,8 @@ class RetryAfter(Failed):
 class Snooze(Exception):
     """Not now: run again in `seconds`, a month at the most. Spends no attempt."""
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"Snoozed for {seconds:g} seconds.")
+    def __init__(self, seconds: float, reason: str = "") -> None:
+        super().__init__(reason or f"Snoozed for {seconds:g} seconds.")
         self.seconds = bounded(seconds)
 
 

@@ -197,6 +197,13 @@ class JobRow(models.Model):
         same. It may raise OperationalError: then the failure is written anew, with this, later.
         """
 
+    def in_doubt(self) -> bool:
+        """Whether only another attempt can say what the last one did, whose worker was lost.
+
+        Then there is one, even if none was left: its number is `max_attempts` + 1.
+        """
+        return False
+
     def at_end(self, status: Status) -> Mapping[str, Any]:
         """The kind's own columns to set in the statement that ends the job with this status."""
         return {}
