@@ -74,7 +74,8 @@ class EmailJobAdmin(JobAdmin):
         ("provider_message_id", "provider_answer"),
         "accepted_told",
         "refused_told",
-        ("not_after", "handed_over_at", "erased_at"),
+        ("not_after", "leaves_at"),
+        ("handed_over_at", "erased_at"),
     )
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Protocol, cast
 
-from django.core.mail import EmailMessage, mailers
+from django.core.mail import EmailMessage, InvalidMailer, mailers
 from django.core.mail.backends.base import BaseEmailBackend
 
 ALIAS = "delivery"
@@ -31,7 +31,14 @@ class Receipt:
 
 
 class Unauthorized(Exception):
-    """The provider accepts our credentials or our account for no mail; the operator is told why."""
+    """The provider accepts our credentials or our account for no mail; the operator is told why.
+
+    `probe_in` are the seconds after which `Provider.probe` is worth asking for the first time.
+    """
+
+    def __init__(self, reason: str, *, probe_in: float = 60) -> None:
+        super().__init__(reason)
+        self.probe_in = probe_in
 
 
 class Unsure(Exception):
@@ -85,6 +92,15 @@ def provider() -> Provider:
     """The provider that is in force; raises InvalidMailer."""
     backend = mailers[ALIAS]
     return cast(Provider, backend) if hasattr(backend, "deliver") else AnyBackend(backend)
+
+
+def per_minute(alias: str) -> int | None:
+    """How many of its mails a minute the mailer lets leave; None for any number."""
+    try:
+        return getattr(mailers[alias], "per_minute", None)
+    except InvalidMailer:
+        # The settings name it no more.
+        return None
 
 
 def seconds_of(retry_after: str | None, *, now: datetime | None = None) -> float | None:

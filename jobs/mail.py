@@ -32,8 +32,9 @@ _HEADER_NAME = re.compile(r"[!-9;-~]+")
 class QueuedEmailBackend(BaseEmailBackend):
     """Inserts an EmailJob for each mail, in the caller's transaction.
 
-    OPTIONS: `priority` and `max_attempts` of its jobs, and `at_once`, how many of them may be under
-    way at the same time over all workers. The mail's header `Expires` becomes `not_after`.
+    OPTIONS: `priority` and `max_attempts` of its jobs, `at_once`, how many of them may be under way
+    at the same time over all workers, and `per_minute`, how many of them may leave in a minute. The
+    mail's header `Expires` becomes `not_after`.
 
     What is no mail raises ValueError, which says what is wrong, and then nothing is stored.
     `fail_silently` is about the database and the disk, as it is about the network elsewhere.
@@ -46,13 +47,19 @@ class QueuedEmailBackend(BaseEmailBackend):
         priority: int = 0,
         max_attempts: int | None = None,
         at_once: int | None = None,
+        per_minute: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.fail_silently = fail_silently
-        given = {"priority": priority, "max_attempts": max_attempts, "at_once": at_once}
-        for name, value in given.items():
-            allowed = PRIORITIES if name == "priority" else range(1, 1001)
+        self.per_minute = per_minute
+        given = {
+            "priority": (priority, PRIORITIES),
+            "max_attempts": (max_attempts, range(1, 1001)),
+            "at_once": (at_once, range(1, 1001)),
+            "per_minute": (per_minute, range(1, 60_001)),
+        }
+        for name, (value, allowed) in given.items():
             if value is not None and not (type(value) is int and value in allowed):
                 told = f"{name!r} must be a whole number from {allowed[0]} to {allowed[-1]}."
                 raise InvalidMailer(told, alias=kwargs.get("alias"))

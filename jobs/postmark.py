@@ -27,6 +27,8 @@ REFUSES_ALL_STATUS = {402, 403, 404}
 REFUSES_ALL = {405, 412, 413, 1235}
 # A sender that Postmark does not know, or has not confirmed.
 REFUSES_SENDER = {400, 401}
+SECONDS_UNTIL_NEXT_TRY = 600.0
+"""What only a mail can find out is tried again by mails, so not as often as a token is probed."""
 MAINTENANCE = 100
 
 _local = threading.local()
@@ -137,7 +139,7 @@ def _refusal(answer: requests.Response, told: dict[str, Any], *, ours: bool = Tr
     if status == 401:
         return Unauthorized(f"Postmark does not accept POSTMARK_SERVER_TOKEN: {words}")
     if status in REFUSES_ALL_STATUS or code in REFUSES_ALL or (ours and code in REFUSES_SENDER):
-        return Unauthorized(reason)
+        return Unauthorized(reason, probe_in=SECONDS_UNTIL_NEXT_TRY)
     seconds = seconds_of(answer.headers.get("Retry-After"))
     # Postmark itself never answers 400: something in front of it did.
     if status in (400, 408, 425, 429, 503) or 300 <= status < 400 or code == MAINTENANCE:

@@ -21,27 +21,27 @@ logger = logging.getLogger(__name__)
 KIND = "email"
 REASON = "provider"
 PROBE = f"{__name__}.probe"
-SECONDS_BETWEEN_PROBES = 60
+SECONDS_BETWEEN_PROBES = 60.0
 # It is never tried out: only a dead worker spends one.
 PROBES = 10_000
 
 
-def stop_mail(why: str, *, using: str) -> None:
-    """Pause the kind and see to it that the provider is asked; the first call says so loudly."""
+def stop_mail(why: str, *, probe_in: float = SECONDS_BETWEEN_PROBES, using: str) -> None:
+    """Pause the kind and have the provider asked in so many seconds; the first call is loud."""
     with transaction.atomic(using=using):
         made = pause(KIND, reason=REASON, message=why, using=using)
         if made:
             # Each pause has a probe of its own: one that runs now may just have lifted another.
-            _plan(using)
+            _plan(using, probe_in)
     if made:
         logger.error("Mail stops, and none is lost: %s", why)
 
 
-def _plan(using: str) -> None:
+def _plan(using: str, seconds: float = SECONDS_BETWEEN_PROBES) -> None:
     TaskJob.objects.using(using).enqueue(
         task=PROBE,
         max_attempts=PROBES,
-        run_at=timezone.now() + timedelta(seconds=SECONDS_BETWEEN_PROBES),
+        run_at=timezone.now() + timedelta(seconds=seconds),
     )
 
 

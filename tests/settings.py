@@ -7,7 +7,7 @@ import json
 import os
 
 from forge.settings import *  # noqa: F403
-from forge.settings import DATABASES, INSTALLED_APPS
+from forge.settings import DATABASES, INSTALLED_APPS, MAILERS
 
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.kinds"]
 TASKS = {
@@ -19,6 +19,10 @@ TASKS = {
         "BACKEND": "jobs.engine.backend.JobsBackend",
         "OPTIONS": {"max_attempts": 7, "backoff": 60, "retention": 30},
     },
+}
+MAILERS = {
+    **MAILERS,
+    "campaign": {"BACKEND": "jobs.mail.QueuedEmailBackend", "OPTIONS": {"per_minute": 600}},
 }
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 # Room for the seats of kinds that only tests have.

@@ -27,6 +27,8 @@ ARROWS: dict[str, set[str]] = {
     "jobs.attachments": set(),
     "jobs.sweeping": {"jobs.attachments", "jobs.models"},
     "jobs.delivery": set(),
+    "jobs.handover": {"jobs.delivery", "jobs.mail_addresses", "jobs.pacing", "jobs.engine"},
+    "jobs.pacing": {"jobs.models"},
     "jobs.notifications": {"jobs.engine.conf"},
     "jobs.provider": {"jobs.delivery", "jobs.engine"},
     "jobs.postmark": {"jobs.delivery", "jobs.engine"},
@@ -36,7 +38,7 @@ ARROWS: dict[str, set[str]] = {
     "jobs.management": {"jobs.models", "jobs.import_feed", "jobs.engine", "repositories"},
     "jobs.models": {
         *("jobs.models", "jobs.engine", "repositories"),
-        *("jobs.attachments", "jobs.delivery", "jobs.error_mail"),
+        *("jobs.attachments", "jobs.delivery", "jobs.error_mail", "jobs.handover"),
         *("jobs.mail_addresses", "jobs.notifications", "jobs.provider"),
     },
     "jobs.apps": {"jobs.engine"},

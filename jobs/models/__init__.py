@@ -2,5 +2,6 @@
 
 from jobs.models.email_job import EmailJob
 from jobs.models.import_job import ImportJob
+from jobs.models.mail_pace import MailPace
 
-__all__ = ["EmailJob", "ImportJob"]
+__all__ = ["EmailJob", "ImportJob", "MailPace"]

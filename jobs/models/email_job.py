@@ -2,9 +2,7 @@
 
 import email
 import email.policy
-import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from email.utils import format_datetime
 from typing import Any
 
@@ -15,19 +13,16 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from jobs import attachments, delivery, provider
-from jobs.delivery import Receipt, Unauthorized, Unsure
+from jobs import attachments, provider
+from jobs.delivery import Receipt, Unauthorized
 from jobs.engine.execution import Run
 from jobs.engine.lifecycle import Job, Refused
-from jobs.engine.retry import Failed, Permanent, RetryAfter, Snooze
+from jobs.engine.retry import Permanent, RetryAfter, Snooze
 from jobs.engine.row import Status
 from jobs.error_mail import delivering
+from jobs.handover import Handover
 from jobs.mail_addresses import bare, normal, normal_all
 
-logger = logging.getLogger(__name__)
-
-SECONDS_TO_BE_FOUND = 5.0
-"""So long a provider may need before a mail that it took is found there."""
 SECONDS_UNTIL_PAUSED = 1.0
 
 
@@ -58,6 +53,7 @@ class EmailJob(Job):
     mailer = models.CharField(gettext_lazy("mailer"), max_length=100, blank=True, default="")
     message_id = models.CharField("Message-ID", max_length=500, blank=True, default="")
     not_after = models.DateTimeField(gettext_lazy("not after"), null=True, blank=True)
+    leaves_at = models.DateTimeField(gettext_lazy("leaves at"), null=True, blank=True)
     handed_over_at = models.DateTimeField(gettext_lazy("handed over"), null=True, blank=True)
     provider_message_id = models.CharField(
         gettext_lazy("id at the provider"), max_length=100, blank=True, default=""
@@ -86,90 +82,33 @@ class EmailJob(Job):
         """Hand the mail to the provider, unless an attempt whose end nobody knows has done that."""
         if self.erased_at is not None:
             raise Permanent(_erased())
-        if self.not_after is not None and self.started_at and self.started_at >= self.not_after:
-            raise Permanent("It was not sent in time: what it says is over.")
         with delivering():
             try:
-                return self._deliver()
+                return Handover(self, run).perform()
             except RetryAfter as refusal:
                 # A provider that says "at once" must not burn all attempts in a moment.
                 wait = max(refusal.seconds, self.backoff(self.attempts))
                 raise RetryAfter(wait, str(refusal)) from refusal
             except Unauthorized as refusal:
-                provider.stop_mail(str(refusal), using=self._state.db or "default")
+                using = self._state.db or "default"
+                provider.stop_mail(str(refusal), probe_in=refusal.probe_in, using=using)
                 raise Snooze(SECONDS_UNTIL_PAUSED) from None
 
-    def _deliver(self) -> Receipt:
-        try:
-            return self._hand_over()
-        except Failed as error:
-            over = isinstance(error, Permanent) or self.attempts >= self.max_attempts
-            if not (over and self.accepted):
-                raise
-            # Some have it, so it did not fail: the others stand beside it.
-            refused = {bare(one): str(error) for one in self._rest(normal_all(self.recipients))}
-            return Receipt(refused=refused)
-
-    def _hand_over(self) -> Receipt:
-        service, message = delivery.provider(), self._built()
-        if self.handed_over_at is not None:
-            found = self._look_up(service)
-            if found is not None:
-                return found
-        # Written before the mail leaves, and fenced: who lost the claim sends nothing.
-        self.report(handed_over_at=Now())
-        try:
-            return self._unless_later(service.deliver(message, key=str(self.pk)), message)
-        except Unsure as error:
-            reason = str(error)
-            failed = Failed(reason) if error.seconds is None else RetryAfter(error.seconds, reason)
-            raise failed from error
-        except (Failed, Unauthorized):
-            self.report(handed_over_at=None)
-            raise
-
-    def _unless_later(self, receipt: Receipt, message: EmailMessage) -> Receipt:
-        """The receipt; raises Failed when some may have the mail later, who alone get it then."""
-        if not receipt.later:
-            return receipt
-        if self.attempts >= self.max_attempts:
-            return replace(receipt, refused={**receipt.refused, **receipt.later})
-        sent = {bare(one) for one in message.recipients()} - {*receipt.refused, *receipt.later}
-        self.report(
-            accepted=[*self.accepted, *sorted(sent)],
-            refused={**self.refused, **receipt.refused},
-            provider_answer=self._answers(receipt),
-        )
-        raise Failed("; ".join(f"{to}: {words}" for to, words in receipt.later.items()))
-
-    def _answers(self, receipt: Receipt) -> str:
+    def answers(self, receipt: Receipt) -> str:
+        """What the provider said in all attempts, those before which some have it already."""
         earlier = self.provider_answer if self.accepted else ""
         return "\n".join(filter(None, [earlier, receipt.answer]))
-
-    def _rest(self, recipients: Iterable[str]) -> list[str]:
-        """Those for whom the provider has not decided in an earlier attempt."""
-        decided = {*self.accepted, *self.refused} if self.accepted else set()
-        return [one for one in recipients if bare(one) not in decided]
-
-    def _look_up(self, service: delivery.Provider) -> Receipt | None:
-        """The receipt of the attempt that handed it over; raises Snooze when it is too early."""
-        if not service.can_find:
-            logger.warning("%s: nobody knows whether it was sent already; it is sent again", self)
-            return None
-        found = service.find(str(self.pk))
-        if found is None and self.started_at and self.handed_over_at:
-            ago = (self.started_at - self.handed_over_at).total_seconds()
-            if ago < SECONDS_TO_BE_FOUND:
-                raise Snooze(SECONDS_TO_BE_FOUND - ago)
-        return found
 
     def on_completed(self, result: Receipt) -> Mapping[str, Any]:
         transaction.on_commit(self.delete_files, using=self._state.db, robust=True)
         return {
             "provider_message_id": result.provider_message_id,
-            "provider_answer": self._answers(result),
+            "provider_answer": self.answers(result),
             "refused": {**self.refused, **result.refused},
         }
+
+    def in_doubt(self) -> bool:
+        return self.handed_over_at is not None
 
     def at_end(self, status: Status) -> Mapping[str, Any]:
         erased = {"text": "", "html": "", "erased_at": Now()}
@@ -227,12 +166,10 @@ class EmailJob(Job):
             headers["Date"] = format_datetime(self.created_at)
         return headers
 
-    def _built(self) -> EmailMessage:
+    def built(self) -> EmailMessage:
+        """The mail; raises Permanent when it is none."""
         try:
-            built = self.message()
-            rest = self._rest(built.recipients())
-            built.recipients = lambda: rest  # type: ignore[method-assign]
-            return built
+            return self.message()
         except FileNotFoundError:
             raise Permanent("A file that was attached is gone from the disk.") from None
         except (ValueError, TypeError) as error:

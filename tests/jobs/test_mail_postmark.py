@@ -300,6 +300,92 @@ def test_a_failed_search_sends_nothing(by_postmark: Postmark) -> None:
     assert attempt(job).status == "completed"
 
 
+# The last attempt, after which there is none to look up what it did.
+
+
+def lost_in_its_last_attempt(job: EmailJob, *, seconds: float = 60) -> EmailJob:
+    """The job, rescued from a worker that died in its last attempt, after it was handed over."""
+    EmailJob.objects.filter(pk=job.pk).update(attempts=job.max_attempts - 1)
+    (held,) = EmailJob.objects.claim(1, worker="dead", lease_seconds=30)
+    forget_the_hand_over(held, seconds=seconds)
+    EmailJob.objects.rescue(dead=["dead"])
+    return fresh(job)
+
+
+def test_a_mail_whose_worker_died_in_the_last_attempt_is_looked_up(by_postmark: Postmark) -> None:
+    job = sent()
+    taken = {"MessageID": "x", "Metadata": {"jobid": str(job.pk)}, "MessageStream": "outbound"}
+    by_postmark.mails.append(taken)
+    job = lost_in_its_last_attempt(job)
+    assert (job.status, job.attempts) == ("pending", 8)
+
+    job = attempt(job)
+
+    assert (job.status, job.attempts, job.provider_message_id) == ("completed", 9, "x")
+    assert by_postmark.mails == [taken]
+
+
+def test_a_mail_that_nobody_has_after_the_last_attempt_has_failed(by_postmark: Postmark) -> None:
+    job = attempt(lost_in_its_last_attempt(sent()))
+    assert (job.status, by_postmark.mails) == ("failed", [])
+    assert "the provider does not have it" in job.error_message
+
+
+def test_a_worker_that_dies_while_it_looks_up_the_last_attempt_gets_no_further_one(
+    by_postmark: Postmark,
+) -> None:
+    job = lost_in_its_last_attempt(sent())
+    EmailJob.objects.claim(1, worker="dead", lease_seconds=30, suspects=True)
+    EmailJob.objects.rescue(dead=["dead"])
+    assert (fresh(job).status, fresh(job).attempts) == ("failed", 9)
+
+
+def test_a_mail_that_was_not_handed_over_in_the_last_attempt_has_failed_at_once(
+    by_postmark: Postmark,
+) -> None:
+    job = sent()
+    EmailJob.objects.filter(pk=job.pk).update(attempts=job.max_attempts - 1)
+    EmailJob.objects.claim(1, worker="dead", lease_seconds=30)
+    EmailJob.objects.rescue(dead=["dead"])
+    assert fresh(job).status == "failed"
+
+
+def test_the_last_look_up_waits_an_hour_for_a_provider_that_is_down(by_postmark: Postmark) -> None:
+    job = lost_in_its_last_attempt(sent())
+    by_postmark.stop()
+    job = attempt(job)
+    assert (job.status, job.attempts) == ("pending", 8)
+    assert 50 < waits(job) <= 60
+    assert "It may have this mail" in job.attempt_log[-1]["message"]
+
+    forget_the_hand_over(job, seconds=3601)
+    job = attempt(job)
+
+    assert job.status == "failed"
+    assert "cannot be reached" in job.error_message
+
+
+@pytest.mark.parametrize("has_it", [True, False])
+def test_a_last_attempt_whose_answer_was_lost_asks_before_it_gives_up(
+    by_postmark: Postmark, monkeypatch: pytest.MonkeyPatch, has_it: bool
+) -> None:
+    monkeypatch.setattr("jobs.postmark.TIMEOUTS", (5, 0.2))
+    monkeypatch.setattr("jobs.handover.SECONDS_TO_BE_FOUND", 0.1)
+    job = sent()
+    EmailJob.objects.filter(pk=job.pk).update(attempts=job.max_attempts - 1)
+    if has_it:
+        by_postmark.loses_answers = True
+    else:
+        by_postmark.next = [Response(status=502)]
+
+    job = attempt(job)
+
+    assert job.status == ("completed" if has_it else "failed")
+    assert len(by_postmark.mails) == has_it
+    if not has_it:
+        assert "In the end the provider does not have it" in job.error_message
+
+
 def test_who_lost_the_claim_sends_nothing(by_postmark: Postmark) -> None:
     from jobs.engine.execution import Run, execute
     from jobs.engine.finishing import write

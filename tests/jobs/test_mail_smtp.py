@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from aiosmtpd.smtp import AuthResult
+from django.db.models.functions import Now
 
 from jobs.delivery import Unsure
+from jobs.engine.execution import Run
 from jobs.engine.kinds import Pause
 from jobs.engine.testing import run_pending
 from jobs.models import EmailJob
@@ -251,7 +253,7 @@ def test_nobody_knows_after_a_crash_so_the_mail_goes_again_and_that_is_said(
     """At least once: an SMTP server cannot be asked what it took."""
     job = sent()
     (held,) = EmailJob.objects.claim(1, worker="dead", lease_seconds=30)
-    held._deliver()
+    held.perform(Run(held, lease_ends=float("inf")))
     EmailJob.objects.rescue(dead=["dead"])
     job = attempt(job)
     assert job.status == "completed"
@@ -261,6 +263,19 @@ def test_nobody_knows_after_a_crash_so_the_mail_goes_again_and_that_is_said(
     )
     assert first["Message-ID"] == second["Message-ID"] == job.message_id
     assert "nobody knows whether it was sent already" in caplog.text
+
+
+def test_who_cannot_be_asked_after_the_last_attempt_leaves_it_in_doubt(by_smtp: SmtpSink) -> None:
+    job = sent()
+    EmailJob.objects.filter(pk=job.pk).update(attempts=job.max_attempts - 1)
+    (held,) = EmailJob.objects.claim(1, worker="dead", lease_seconds=30)
+    held.report(handed_over_at=Now())
+    EmailJob.objects.rescue(dead=["dead"])
+
+    job = attempt(job)
+
+    assert (job.status, by_smtp.received) == ("failed", [])
+    assert "nobody knows whether it was sent" in job.error_message
 
 
 # Names and passwords.

@@ -1,0 +1,156 @@
+"""One attempt to hand a mail over to its provider, after which no mail is sent twice or lost."""
+
+import logging
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, cast
+
+from django.core.mail import EmailMessage
+from django.db.models.functions import Now
+
+from jobs import delivery
+from jobs.delivery import Receipt, Unauthorized, Unsure
+from jobs.engine.execution import Run
+from jobs.engine.retry import Failed, Permanent, RetryAfter, Snooze
+from jobs.mail_addresses import bare, normal_all
+from jobs.pacing import plan, seconds_late
+
+if TYPE_CHECKING:
+    from jobs.models.email_job import EmailJob
+
+logger = logging.getLogger(__name__)
+
+SECONDS_TO_BE_FOUND = 5.0
+"""So long a provider may need before a mail that it took is found there."""
+SECONDS_TO_ASK_AGAIN = 60.0
+SECONDS_IN_DOUBT = 3600.0
+"""So long a provider that does not answer is asked whether it took a mail for the last time."""
+NOT_THERE = "the provider does not have it"
+IN_DOUBT = "nobody knows whether it was sent"
+
+
+class Handover:
+    """The job's own columns are the memory: what was begun, who has it, when it may leave."""
+
+    def __init__(self, job: "EmailJob", run: Run) -> None:
+        self._job = job
+        self._run = run
+        self._service = delivery.provider()
+        self._started = cast(datetime, job.started_at)
+        self._is_last = job.attempts >= job.max_attempts
+
+    def perform(self) -> Receipt:
+        """Deliver to those who do not have it; raises Failed and Snooze, and Unauthorized."""
+        try:
+            return self._found() or self._delivered()
+        except Failed as error:
+            if not (self._job.accepted and (self._is_last or isinstance(error, Permanent))):
+                raise
+            # Some have it, so it did not fail: the others stand beside it.
+            rest = self._rest(normal_all(self._job.recipients))
+            return Receipt(refused={bare(one): str(error) for one in rest})
+
+    # An earlier attempt that handed it over, and of which nobody knows how it ended.
+
+    def _found(self) -> Receipt | None:
+        """The receipt of that attempt, where the provider can look it up."""
+        job, service = self._job, self._service
+        if job.handed_over_at is None or not service.can_find:
+            return None
+        ago = (self._started - job.handed_over_at).total_seconds()
+        try:
+            found = service.find(str(job.pk))
+        except Failed as error:
+            if self._is_last and ago < SECONDS_IN_DOUBT:
+                raise Snooze(SECONDS_TO_ASK_AGAIN, f"{error} It may have this mail.") from error
+            raise
+        if found is None and ago < SECONDS_TO_BE_FOUND:
+            raise Snooze(SECONDS_TO_BE_FOUND - ago, "Its provider may not find it yet.")
+        return found
+
+    def _found_at_last(self, unsure: Unsure) -> Receipt:
+        """The receipt of this attempt, the last one, whose answer was lost; raises Failed."""
+        found, service = None, self._service
+        if service.can_find:
+            stopped = threading.Event()
+            self._run.when_stopped(stopped.set)
+            stopped.wait(SECONDS_TO_BE_FOUND)
+            self._run.check()
+            found = service.find(str(self._job.pk))
+        if found is None:
+            known = NOT_THERE if service.can_find else IN_DOUBT
+            raise Failed(f"{unsure} In the end {known}.") from unsure
+        return found
+
+    # This attempt.
+
+    def _delivered(self) -> Receipt:
+        job = self._job
+        self._check_that_it_may_leave()
+        message = job.built()
+        rest = self._rest(message.recipients())
+        message.recipients = lambda: rest  # type: ignore[method-assign]
+        # Written before the mail leaves, and fenced: who lost the claim sends nothing.
+        job.report(handed_over_at=Now(), leaves_at=None)
+        try:
+            return self._unless_later(self._service.deliver(message, key=str(job.pk)), message)
+        except Unsure as error:
+            if self._is_last:
+                return self._found_at_last(error)
+            reason = str(error)
+            failed = Failed(reason) if error.seconds is None else RetryAfter(error.seconds, reason)
+            raise failed from error
+        except (Failed, Unauthorized):
+            job.report(handed_over_at=None)
+            raise
+
+    def _check_that_it_may_leave(self) -> None:
+        """Raise Permanent when it is too late for that, Snooze while its mailer's pace forbids it."""
+        job = self._job
+        if job.attempts > job.max_attempts:
+            known = NOT_THERE if self._service.can_find else IN_DOUBT
+            raise Permanent(f"The worker died when it handed it over for the last time: {known}.")
+        if job.not_after is not None and self._started >= job.not_after:
+            raise Permanent("It was not sent in time: what it says is over.")
+        self._wait_for_its_moment()
+        if job.handed_over_at is not None and not self._service.can_find:
+            logger.warning("%s: %s already; it is sent again", job, IN_DOUBT)
+
+    def _wait_for_its_moment(self) -> None:
+        job = self._job
+        per_minute = delivery.per_minute(job.mailer)
+        if per_minute is None or self._is_its_moment(per_minute):
+            return
+        wait = plan(job, per_minute=per_minute)
+        if wait > 0:
+            job.report(leaves_at=Now() + timedelta(seconds=wait))
+            raise Snooze(wait, f"It waits for its turn: {per_minute} mails leave in a minute.")
+
+    def _is_its_moment(self, per_minute: int) -> bool:
+        if self._job.leaves_at is None:
+            return False
+        late = (self._started - self._job.leaves_at).total_seconds()
+        return 0 <= late <= seconds_late(per_minute)
+
+    def _unless_later(self, receipt: Receipt, message: EmailMessage) -> Receipt:
+        """The receipt; raises Failed when some may have the mail later, who alone get it then."""
+        if not receipt.later:
+            return receipt
+        if self._is_last:
+            return replace(receipt, refused={**receipt.refused, **receipt.later})
+        job = self._job
+        sent = {bare(one) for one in message.recipients()} - {*receipt.refused, *receipt.later}
+        job.report(
+            accepted=[*job.accepted, *sorted(sent)],
+            refused={**job.refused, **receipt.refused},
+            provider_answer=job.answers(receipt),
+        )
+        raise Failed("; ".join(f"{to}: {words}" for to, words in receipt.later.items()))
+
+    def _rest(self, recipients: Iterable[str]) -> list[str]:
+        """Those for whom the provider has not decided in an earlier attempt."""
+        job = self._job
+        decided = {*job.accepted, *job.refused} if job.accepted else set()
+        return [one for one in recipients if bare(one) not in decided]
