@@ -9,7 +9,10 @@ from django.conf import settings as configured
 from django.test import Client
 from django.utils import translation
 
+from accounts.models import User
+from jobs.engine.models import Schedule
 from tests.catalogues import CATALOGUES, Entry, as_mo, marked, mo, po
+from tests.jobs.conftest import browser, claimed, enqueued, person
 
 HEADER = ("", "", "")
 PLACEHOLDER = re.compile(r"%(?:\(\w+\))?[a-z%]|<[^>]+>")
@@ -117,3 +120,31 @@ def test_a_stranger_is_answered_as_the_browser_asks(
     assert answer["Content-Language"] == language
     assert f'<html lang="{language}">' in answer.content.decode()
     assert heading in answer.content.decode()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("language", "told"), [("en", "37%"), ("fr", "37\xa0%")])
+def test_a_percentage_stands_in_lists_and_titles_as_in_a_sentence(language: str, told: str) -> None:
+    ada = speaking(language)
+    job = claimed(enqueued(ada))
+    job.report(progress_pct=37)
+    listed, shown = (browser(ada).get(f"/{path}") for path in ("jobs", f"import/{job.pk}/progress"))
+    assert f"<span>{told}</span>" in listed.content.decode()
+    assert f'data-title="{told} · ada/' in shown.content.decode()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("language", "monday"), [("en", "Mon"), ("fr", "lun")])
+def test_the_next_runs_of_a_schedule_name_the_day_in_the_language_of_the_page(
+    language: str, monday: str
+) -> None:
+    schedule = Schedule.objects.create(name="report", cron="30 4 * * 1", time_zone="Europe/Paris")
+    page = browser(speaking(language)).get(f"/admin/jobs_engine/schedule/{schedule.pk}/change/")
+    days = re.findall(r"(\S+) \d{4}-\d\d-\d\d 04:30 CES?T", page.content.decode())
+    assert [day.rpartition(">")[2] for day in days] == [monday] * 5
+
+
+def speaking(language: str) -> User:
+    somebody = person("ada", is_staff=True, is_superuser=True)
+    User.objects.filter(pk=somebody.pk).update(language=language)
+    return somebody

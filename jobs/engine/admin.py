@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
+from django.utils import dateformat
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -36,7 +38,7 @@ def kind_choices() -> list[tuple[str, str]]:
 class KindForm(ModelForm):
     """A form whose kind is one of those that are installed."""
 
-    kind = forms.ChoiceField(label=gettext_lazy("kind"), choices=kind_choices)
+    kind = forms.ChoiceField(label=capfirst(gettext_lazy("kind")), choices=kind_choices)
 
 
 @admin.register(Pause)
@@ -63,5 +65,5 @@ class ScheduleAdmin(ModelAdmin):
     def next_five_runs(self, schedule: Schedule) -> SafeString | str:
         if not schedule.pk:
             return _("Known when it is saved.")
-        rows = ((moment.strftime("%a %Y-%m-%d %H:%M %Z"),) for moment in schedule.next_five())
+        rows = ((dateformat.format(moment, "D Y-m-d H:i T"),) for moment in schedule.next_five())
         return format_html_join(SafeString("<br>"), "{}", rows) or _("It does not run.")
