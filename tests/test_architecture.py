@@ -27,7 +27,9 @@ ARROWS: dict[str, set[str]] = {
     "jobs.attachments": set(),
     "jobs.sweeping": {"jobs.attachments", "jobs.models"},
     "jobs.delivery": set(),
-    "jobs.handover": {"jobs.delivery", "jobs.mail_addresses", "jobs.pacing", "jobs.engine"},
+    "jobs.handover": {
+        *("jobs.delivery", "jobs.mail_addresses", "jobs.models", "jobs.pacing", "jobs.engine"),
+    },
     "jobs.pacing": {"jobs.models"},
     "jobs.notifications": {"jobs.engine.conf"},
     "jobs.provider": {"jobs.delivery", "jobs.engine"},
