@@ -211,6 +211,37 @@ def test_rescue_fails_a_job_without_attempts_and_cancels_one_that_was_to_be_canc
     assert fresh(spent).error_message
 
 
+def test_a_job_in_doubt_is_started_once_more_after_its_last_attempt_and_not_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Probe, "in_doubt", lambda self: True)
+    job = in_state("running")
+    Probe.objects.filter(pk=job.pk).update(max_attempts=1)
+    Probe.objects.rescue(dead=["w"])
+    assert (fresh(job).status, fresh(job).attempts) == ("pending", 1)
+
+    Probe.objects.claim(1, worker="w", lease_seconds=30, suspects=True)
+    Probe.objects.rescue(dead=["w"])
+
+    assert (fresh(job).status, fresh(job).attempts) == ("failed", 2)
+
+
+def test_put_off_writes_new_times_and_leaves_alone_what_was_claimed_meanwhile() -> None:
+    claimed = in_state("running")
+    first, second = in_state("pending"), in_state("pending")
+    moment = timezone.now() + timedelta(minutes=5)
+    for job in (first, second, claimed):
+        job.run_at = moment
+    second.priority = 7
+
+    assert Probe.objects.put_off([first, second, claimed], "priority") == 2
+
+    rows = [fresh(job) for job in (first, second)]
+    assert [(row.status, row.due, row.run_at) for row in rows] == [("pending", False, moment)] * 2
+    assert (rows[1].priority, fresh(claimed).status) == (7, "running")
+    assert fresh(claimed).run_at != moment
+
+
 def test_rescue_leaves_those_alone_whose_lease_holds() -> None:
     job = in_state("running")
 

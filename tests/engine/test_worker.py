@@ -129,6 +129,7 @@ def test_retry_after_spends_an_attempt_and_snooze_none() -> None:
     run_due()
     told, snoozed = (Probe.objects.get(pk=job.pk) for job in (told, snoozed))
     assert (told.attempts, snoozed.attempts) == (1, 0)
+    assert snoozed.attempt_log[0]["message"] == "not yet"
     for job in (told, snoozed):
         assert 95 < (job.run_at - timezone.now()).total_seconds() < 101
 

@@ -57,7 +57,7 @@ def come_back(run: Any, argument: str) -> None:
 
 
 def snooze(run: Any, argument: str) -> None:
-    raise Snooze(float(argument))
+    raise Snooze(float(argument), "not yet")
 
 
 def exit(run: Any, argument: str) -> None:  # noqa: A001
