@@ -72,7 +72,8 @@ class RowQuerySet(models.QuerySet[R]):
             job.due = False
         waiting = self.filter(status=Status.PENDING, due=True)
         written = waiting.bulk_update(jobs, ["run_at", "due", *columns], batch_size=500)
-        changed.send(self.model, kind=self.model.kind, using=self.db)
+        if written:
+            changed.send(self.model, kind=self.model.kind, using=self.db)
         return written
 
     def expired(self) -> Self:
