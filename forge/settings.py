@@ -197,13 +197,14 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "forge.middleware.only_utf8",
-    "forge.middleware.words_for_empty_answers",
     "django.middleware.security.SecurityMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
     "django.middleware.csp.ContentSecurityPolicyMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
+    # Behind the one that counts an answer's bytes.
+    "forge.middleware.words_for_empty_answers",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "forge.middleware.TheirLanguage",

@@ -42,3 +42,5 @@ def test_no_answer_is_a_blank_page() -> None:
     answer = Client().post("/healthz")
     assert answer.status_code == 405
     assert answer.text == "This address answers GET, HEAD only.\n"
+    # A server breaks the connection over an answer that is longer than it says.
+    assert int(answer["Content-Length"]) == len(answer.content)
