@@ -8,7 +8,7 @@ from django.contrib.auth import login, logout
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import LoginView
 from django.db import IntegrityError
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.decorators import method_decorator
@@ -34,6 +34,7 @@ from accounts.signing_in import (
     link_for,
     person_of,
     sign_in_by,
+    state_of,
     try_code,
 )
 from accounts.tokens import hide_token
@@ -47,6 +48,8 @@ ASKED_FROM_NETWORK = Limit("sign-in mails asked from a network", 60, timedelta(h
 # so often that the last mail has not expired when the next one may go out.
 MAILS_AT_ONCE = Limit("sign-in mails to an address at once", 1, timedelta(minutes=1))
 MAILS = Limit("sign-in mails to an address", 5, timedelta(hours=1))
+# Fewer than to the address, so that one stranger cannot use up its owner's.
+MAILS_FROM_NETWORK = Limit("sign-in mails to an address from a network", 3, timedelta(hours=1))
 CODES_FROM_NETWORK = Limit("codes from a network", 30, timedelta(hours=1))
 
 
@@ -60,8 +63,21 @@ def within_forge(request: HttpRequest, url: str) -> str:
         or not url_has_allowed_host_and_scheme(url, hosts, require_https=request.is_secure())
     ):
         return ""
-    here = reverse("sign_in")
-    return "" if f"{urlsplit(url).path}/".startswith(f"{here}/") else url
+    parts, here = urlsplit(url), reverse("sign_in")
+    # What is relative would lead to another place from each page that it passes.
+    if not (parts.netloc or url.startswith("/")):
+        return ""
+    return "" if f"{parts.path}/".startswith(f"{here}/") else url
+
+
+def may_mail(address: str, *, network: str) -> bool:
+    """Whether another mail may go to an address, asked for from this network; counts it if so."""
+    if take(MAILS_AT_ONCE, address):
+        return False
+    if take(MAILS_FROM_NETWORK, f"{network} {address}"):
+        give_back(MAILS_AT_ONCE, address)
+        return False
+    return not take(MAILS, address)
 
 
 def begin(request: HttpRequest, person: User, *, leads_to: str) -> HttpResponse:
@@ -69,7 +85,8 @@ def begin(request: HttpRequest, person: User, *, leads_to: str) -> HttpResponse:
     if request.user.is_authenticated:
         logout(request)
     login(request, person, backend=BACKEND)
-    response = redirect(within_forge(request, leads_to) or "home")
+    # Not redirect(), which takes some texts for the name of a page.
+    response = HttpResponseRedirect(within_forge(request, leads_to) or reverse("home"))
     Asked.forget(response)
     return response
 
@@ -108,9 +125,10 @@ class SignIn(LoginView):
 
     def send_mail(self, typed: str) -> HttpResponse:
         """The same answer for every address; raises TooMany, which knows networks only."""
-        demand(ASKED_FROM_NETWORK, network_of(self.request))
+        network = network_of(self.request)
+        demand(ASKED_FROM_NETWORK, network)
         who = plain(typed).lower()
-        may_send = not (take(MAILS_AT_ONCE, who) or take(MAILS, who))
+        may_send = may_mail(who, network=network)
         response = redirect("sign_in_code")
         before = Asked.by(self.request)
         # Who asks twice goes on with the mail that is under way.
@@ -149,7 +167,9 @@ class SignInCode(View):
             form.say_wrong(wrong.left)
             return self.page(request, asked, form)
         except Over:
-            return over(request)
+            state = state_of(asked.row)
+            # This browser did ask, so what is not there any more was swept.
+            return over(request, State.EXPIRED if state is State.UNKNOWN else state)
 
     def tried(self, request: HttpRequest, asked: Asked, code: str) -> SignInToken:
         # None for the address: five codes for each of its mails are few, and by a limit of the

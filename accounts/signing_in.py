@@ -60,15 +60,20 @@ def new_row(address: str, *, leads_to: str, is_told: bool) -> tuple[SignInToken,
 
 def found(token: str) -> tuple[State, SignInToken | None]:
     """What has become of a link; the row where it is open."""
-    rows = SignInToken.objects.filter(token_hash=hash_of(token))
+    row = SignInToken.objects.filter(token_hash=hash_of(token)).first()
+    state = state_of(row.pk) if row else State.UNKNOWN
+    return state, row if state is State.OPEN else None
+
+
+def state_of(row_id: uuid.UUID) -> State:
+    """What has become of a row."""
+    rows = SignInToken.objects.filter(pk=row_id)
     row = rows.first()
     if row is None:
-        return State.UNKNOWN, None
+        return State.UNKNOWN
     if row.used_at or row.codes_tried >= SignInToken.MOST_CODES:
-        return State.USED, None
-    if not rows.open().exists():
-        return State.EXPIRED, None
-    return State.OPEN, row
+        return State.USED
+    return State.OPEN if rows.open().exists() else State.EXPIRED
 
 
 def person_of(row: SignInToken) -> User | None:

@@ -211,6 +211,22 @@ def test_strangers_cannot_close_the_codes_of_an_address(client: Client, mailoutb
     assert client.post("/sign-in/code", {"code": code})["Location"] == "/"
 
 
+def test_one_network_uses_up_the_mails_of_no_address(client: Client, mailoutbox: Outbox) -> None:
+    def minutes_later(browser: Client) -> int:
+        Allowance.objects.filter(key=MAILS_AT_ONCE.key(KNOWN)).delete()
+        ask(browser, KNOWN)
+        return len(mailoutbox)
+
+    stranger = Client(REMOTE_ADDR="192.0.2.1")
+    assert [minutes_later(stranger) for _time in range(6)] == [1, 2, 3, 3, 3, 3]
+
+    # The stranger's vain question holds up nobody, not even for a minute.
+    ask(client, KNOWN)
+    assert len(mailoutbox) == 4
+    assert minutes_later(client) == 5
+    assert minutes_later(client) == 5
+
+
 @pytest.mark.parametrize("address", [KNOWN, UNKNOWN])
 def test_no_code_fits_where_no_mail_went_out(
     client: Client, mailoutbox: Outbox, monkeypatch: pytest.MonkeyPatch, address: str

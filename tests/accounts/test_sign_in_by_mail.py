@@ -354,7 +354,9 @@ def test_an_expired_code_is_over(client: Client, ada: User, mailoutbox: Outbox) 
     mail = mailed(client, mailoutbox, ADDRESS)
     expire()
 
-    assert client.post("/sign-in/code", {"code": mail.code}).status_code == 410
+    page = client.post("/sign-in/code", {"code": mail.code})
+    assert page.status_code == 410
+    assert "This link has expired" in page.text
 
 
 @pytest.mark.django_db(transaction=True)
@@ -411,14 +413,20 @@ def test_next_is_kept_through_the_mail(
 
 @pytest.mark.parametrize(
     "elsewhere",
-    ["https://evil.example/", "//evil.example/", "/\\evil.example/", "/sign-in", "/sign-in/code"],
+    [
+        *("https://evil.example/", "//evil.example/", "/\\evil.example/"),
+        *("/sign-in", "/sign-in/code"),
+        *("jobs", "job_list", "?x", "#x", "..", "\r\nSet-Cookie: x=1", "evil.example"),
+    ],
 )
-def test_next_never_leads_out_of_forge(
+def test_next_never_leads_out_of_forge_nor_to_an_error(
     client: Client, ada: User, mailoutbox: Outbox, elsewhere: str
 ) -> None:
     mail = mailed(client, mailoutbox, ADDRESS, next=elsewhere)
+    reader = Client()
 
-    assert Client().post(mail.path)["Location"] == "/"
+    assert reader.post(mail.path)["Location"] == "/"
+    assert who(reader) == str(ada.pk)
 
 
 def test_where_a_link_leads_is_judged_again_when_it_is_used(
