@@ -120,6 +120,9 @@ class ImportForm(forms.Form):
         if job.duplicate and any(getattr(job, name) != value for name, value in asked.items()):
             self.add_error("name", _("Another import to this name is waiting or running."))
             return None
+        if job.duplicate and job.quiet:
+            # It was asked for by a command that waits for it; now by a person who need not.
+            ImportJob.objects.filter(pk=job.pk).update(quiet=False)
         return job
 
     def _id(self) -> uuid.UUID:

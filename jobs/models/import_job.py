@@ -181,6 +181,10 @@ class ImportJob(Job):
     @property
     def reason(self) -> str:
         """Why the last attempt failed, in the active language where it is one of Forge's sentences."""
+        last = self.attempt_log[-1] if self.attempt_log else {}
+        if self.error_message and last.get("outcome") == "timed out":
+            seconds = f"{self.max_running_seconds:g}"
+            return _("Took longer than the limit of %(seconds)s seconds.") % {"seconds": seconds}
         return _(self.error_message) if self.error_message else ""
 
     @property

@@ -306,9 +306,31 @@ def test_what_was_retried_on_its_page_is_told_again(ada: User) -> None:
     assert told() == ["import_completed"]
 
 
+def test_what_a_page_joins_is_told_also_if_a_command_waits_for_it(ada: User) -> None:
+    asked = {"source_url": "https://example.org/a.git", "name": "a", "visibility": "private"}
+    first = enqueued(ada, "a", source=asked["source_url"], quiet=True)
+    page = Client()
+    page.force_login(ada)
+    assert page.post("/import", asked).status_code == 302
+    completed(ImportJob.objects.get(pk=first.pk))
+    assert told() == ["import_completed"]
+
+
+def test_a_time_limit_is_told_in_the_readers_language(ada: User) -> None:
+    job = enqueued(ada, "slow", max_running_seconds=2)
+    (held,) = ImportJob.objects.claim(1, worker="w", lease_seconds=30)
+    message = "Took longer than the limit of 2 seconds."
+    held.fail(held.log_entry("timed out", ended_at=None, message=message))
+    job = ImportJob.objects.get(pk=job.pk)
+    assert (job.error_message, job.reason) == (message, message)
+    with translation.override("fr"):
+        assert job.reason == "La limite de 2 secondes a été dépassée."
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.django_db(transaction=True)
 def test_a_command_that_waits_is_quiet_until_it_is_left(
-    ada: User, git_server: GitServer, worker: Callable[..., Worker]
+    ada: User, git_server: GitServer, worker: Callable[..., Worker], how: signal.Signals
 ) -> None:
     worker(ImportJob)
     command = subprocess.Popen(
@@ -321,7 +343,7 @@ def test_a_command_that_waits_is_quiet_until_it_is_left(
     try:
         assert git_server.reached.wait(30)
         assert ImportJob.objects.get().quiet
-        command.send_signal(signal.SIGINT)
+        command.send_signal(how)
         _out, said = command.communicate(timeout=30)
         assert "goes on without this command" in said
     finally:

@@ -1,8 +1,11 @@
 """`manage.py importrepo`: the import form for the command line, local paths included."""
 
+import contextlib
+import signal
 import sys
 import threading
 from argparse import ArgumentParser
+from collections.abc import Iterator
 from typing import Any
 
 from django.contrib.auth import get_user_model
@@ -53,7 +56,8 @@ class Command(BaseCommand):
             self.stdout.write(f"{job.pk} is {job.status}: {job.owner.handle}/{job.slug}")
             return
         try:
-            job = watch(job, Console(file=sys.stderr))
+            with hanging_up_is_ctrl_c():
+                job = watch(job, Console(file=sys.stderr))
         except KeyboardInterrupt:
             # A query that was interrupted may have spoiled its connection.
             connections.close_all()
@@ -64,6 +68,21 @@ class Command(BaseCommand):
         if job.status != Status.COMPLETED or job.repository is None:
             raise CommandError(job.error_message or f"The import is {job.status}.", returncode=1)
         self.stdout.write(f"{job.repository.get_absolute_url()} is there.")
+
+
+@contextlib.contextmanager
+def hanging_up_is_ctrl_c() -> Iterator[None]:
+    """A closed terminal and a `kill` end the waiting as Ctrl-C does, unless they are ignored."""
+    signals = (signal.SIGHUP, signal.SIGTERM)
+    before = {one: signal.getsignal(one) for one in signals}
+    heeded = {one: handler for one, handler in before.items() if handler is not signal.SIG_IGN}
+    for one in heeded:
+        signal.signal(one, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for one, handler in heeded.items():
+            signal.signal(one, handler)
 
 
 def find_owner(handle: str | None) -> Any:
@@ -96,7 +115,7 @@ def enqueue(source: str, *, owner: Any, name: str, visibility: str, quiet: bool)
     try:
         job = ImportJob.objects.enqueue(user=owner, slug=slug, quiet=quiet, **asked, **keys)
     except ValueError as error:
-        # A path may be no UTF-8, or longer than what is kept of it.
+        # A path may be longer than what is kept of it.
         raise CommandError(str(error)) from None
     if job.duplicate and any(getattr(job, name) != value for name, value in asked.items()):
         raise CommandError(f"Another import to {owner.handle}/{slug} is waiting or running.")
