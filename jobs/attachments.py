@@ -10,15 +10,22 @@ from typing import Any
 
 from django.conf import settings
 
+BEFORE_HTML, AFTER_HTML = "before", "after"
+
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """What is attached: a file, or (`part`) a whole MIME part with headers of its own."""
+    """What is attached: a file, or (`part`) a whole MIME part with headers of its own.
+
+    With `alternative` it is no file but another version of the body, which stands BEFORE_HTML or
+    AFTER_HTML.
+    """
 
     name: str
     mimetype: str
     content: bytes
     part: bool = False
+    alternative: str = ""
 
 
 def root() -> Path:
@@ -42,6 +49,7 @@ def write(job_id: uuid.UUID, attachments: Iterable[Attachment]) -> list[dict[str
                     "mimetype": attachment.mimetype,
                     "size": len(attachment.content),
                     "part": attachment.part,
+                    "alternative": attachment.alternative,
                 }
             )
         if remembered:
@@ -56,7 +64,9 @@ def read(job_id: uuid.UUID, remembered: Iterable[dict[str, Any]]) -> Iterator[At
     """The attachments again, in their order; raises FileNotFoundError for one that is gone."""
     for number, entry in enumerate(remembered):
         content = (place(job_id) / str(number)).read_bytes()
-        yield Attachment(entry["name"], entry["mimetype"], content, part=entry["part"])
+        # Rows of an older Forge know no alternatives.
+        alternative = entry.get("alternative", "")
+        yield Attachment(entry["name"], entry["mimetype"], content, entry["part"], alternative)
 
 
 def delete(job_id: uuid.UUID) -> None:

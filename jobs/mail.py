@@ -1,12 +1,7 @@
 """The mail backend that makes a job of every mail: what Django sends, the worker delivers."""
 
-import email.message
 import logging
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
-from email.mime.base import MIMEBase
-from email.utils import parsedate_to_datetime
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,17 +11,13 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, router, t
 
 from jobs import attachments
 from jobs.attachments import Attachment
+from jobs.deliverable import check
 from jobs.engine.columns import PRIORITIES
 from jobs.engine.concurrency import keys
-from jobs.engine.row import uuid7
-from jobs.mail_addresses import normal, normal_all
-from jobs.models.email_job import EmailJob, message_id_of
+from jobs.mail_columns import read
+from jobs.models.email_job import EmailJob
 
 logger = logging.getLogger(__name__)
-
-MOST_BYTES = 10 * 1024 * 1024
-MOST_RECIPIENTS = 50
-_HEADER_NAME = re.compile(r"[!-9;-~]+")
 
 
 class QueuedEmailBackend(BaseEmailBackend):
@@ -96,11 +87,11 @@ class QueuedEmailBackend(BaseEmailBackend):
     def _rows(
         self, email_messages: Iterable[EmailMessage]
     ) -> tuple[list[dict[str, Any]], list[list[Attachment]]]:
-        mails = [(columns_of(message), _attached(message)) for message in email_messages]
-        for columns, attached in mails:
-            _check_size(columns, attached)
-        rows = [{**self._columns, **columns} for columns, _attachments in mails]
-        return rows, [attached for _columns, attached in mails]
+        mails = [read(message) for message in email_messages]
+        for columns, files in mails:
+            check(columns, files)
+        rows = [{**self._columns, **columns} for columns, _files in mails]
+        return rows, [files for _columns, files in mails]
 
 
 def _store_and_undo(rows: Sequence[dict[str, Any]], using: str) -> None:
@@ -127,117 +118,3 @@ def _store(rows: Sequence[dict[str, Any]], attached: Sequence[list[Attachment]])
         for row in rows:
             attachments.delete(row["id"])
         raise
-
-
-def columns_of(message: EmailMessage) -> dict[str, Any]:
-    """The columns of a mail's job, without its attachments; raises ValueError."""
-    job_id, sender = uuid7(), normal(str(message.from_email))
-    to, cc, bcc = normal_all(message.to), normal_all(message.cc), normal_all(message.bcc)
-    if not 1 <= len(to) + len(cc) + len(bcc) <= MOST_RECIPIENTS:
-        raise ValueError(f"A mail goes to 1 to {MOST_RECIPIENTS} recipients.")
-    for name in message.extra_headers:
-        if not _HEADER_NAME.fullmatch(name):
-            raise ValueError(f"{name!r:.200} is no name of a header.")
-    built = _built(message)
-    headers = {name: str(built[name]) for name in message.extra_headers}
-    text, html = _bodies(message)
-    return {
-        "id": job_id,
-        "to": to,
-        "cc": cc,
-        "bcc": bcc,
-        "reply_to": normal_all(message.reply_to),
-        "from_email": sender,
-        "subject": str(message.subject),
-        "text": text,
-        "html": html,
-        "tags": [str(tag) for tag in getattr(message, "tags", ())],
-        "message_id": _own_id(headers) or message_id_of(job_id, sender=sender),
-        "not_after": _not_after(headers),
-        "headers": [[name, value] for name, value in headers.items()],
-    }
-
-
-def _built(message: EmailMessage) -> Any:
-    """What Django makes of it, which checks line breaks in headers and what cannot be encoded."""
-    try:
-        built = message.message()
-        built.as_bytes()
-    except (IndexError, AttributeError, UnboundLocalError, OverflowError) as error:
-        # So the parser of the standard library ends for some headers.
-        raise ValueError("One of the mail's headers cannot be read.") from error
-    return built
-
-
-def _own_id(headers: dict[str, str]) -> str:
-    """Take the Message-ID that the caller gave out of the headers; empty when there is none."""
-    given = next((name for name in headers if name.lower() == "message-id"), None)
-    return headers.pop(given).strip() if given else ""
-
-
-def _not_after(headers: dict[str, str]) -> datetime | None:
-    """The time in the standard header Expires (RFC 4021)."""
-    text = next((value for name, value in headers.items() if name.lower() == "expires"), None)
-    if text is None:
-        return None
-    try:
-        moment = parsedate_to_datetime(text)
-        storable = moment.tzinfo is not None and bool(moment.astimezone(UTC))
-    except Exception:
-        # The parser of the standard library ends in all sorts of them.
-        storable = False
-    if not storable:
-        raise ValueError(
-            f"The header Expires must be a date with its time zone, as in "
-            f"Mon, 30 Nov 2026 17:22:00 +0000; not {text!r:.200}."
-        )
-    return moment
-
-
-def _bodies(message: EmailMessage) -> tuple[str, str]:
-    """(text, HTML); raises ValueError for a body that is neither."""
-    body = str(message.body)
-    subtype = message.content_subtype
-    if subtype not in ("plain", "html"):
-        raise ValueError(f"A mail's body is text or HTML, not text/{subtype}.")
-    html = [body] if subtype == "html" else []
-    for alternative in getattr(message, "alternatives", ()):
-        if alternative.mimetype != "text/html" or html:
-            raise ValueError(
-                f"A mail has one text and one HTML body; attach the {alternative.mimetype}."
-            )
-        content = alternative.content
-        html.append(content.decode() if isinstance(content, bytes) else str(content))
-    return "" if subtype == "html" else body, "".join(html)
-
-
-def _attached(message: EmailMessage) -> list[Attachment]:
-    return [_attachment(one) for one in message.attachments]
-
-
-def _attachment(one: Any) -> Attachment:
-    if isinstance(one, (email.message.Message, MIMEBase)):
-        return Attachment(
-            one.get_filename() or "", one.get_content_type(), one.as_bytes(), part=True
-        )
-    name, content, mimetype = one
-    return Attachment(name or "", mimetype, b"".join(_bytes(content)))
-
-
-def _bytes(content: Any) -> Iterator[bytes]:
-    match content:
-        case str():
-            yield content.encode()
-        case EmailMessage():
-            yield content.message().as_bytes()
-        case email.message.Message():
-            yield content.as_bytes()
-        case _:
-            yield bytes(content)
-
-
-def _check_size(columns: dict[str, Any], attached: Iterable[Attachment]) -> None:
-    bodies = len(columns["text"].encode()) + len(columns["html"].encode())
-    size = bodies + sum(len(one.content) for one in attached)
-    if size > MOST_BYTES:
-        raise ValueError(f"The mail has {size} bytes; {MOST_BYTES} are allowed.")

@@ -7,6 +7,8 @@ from typing import Any
 
 import idna
 
+MOST_RECIPIENTS = 50
+"""Of one mail: so many does Postmark take."""
 LONGEST_LOCAL_PART = 64
 LONGEST_ADDRESS = 254
 _LABEL = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)", re.IGNORECASE)
@@ -48,6 +50,8 @@ def _address(text: str) -> Address:
     local, domain = mailbox.local_part or "", mailbox.domain or ""
     if not domain:
         raise ValueError("it has no domain")
+    if not local:
+        raise ValueError("nothing stands before the @")
     if not local.isascii():
         raise ValueError("only ASCII may stand before the @")
     if len(local) > LONGEST_LOCAL_PART:

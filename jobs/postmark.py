@@ -1,7 +1,5 @@
 """Postmark, by its HTTP API."""
 
-import base64
-import email.message
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -15,11 +13,11 @@ from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 from jobs.delivery import Receipt, Unauthorized, Unsure, seconds_of
 from jobs.engine.retry import Failed, Permanent, RetryAfter
 from jobs.engine.text import clean
+from jobs.postmark_mail import payload
 
 API_URL = "https://api.postmarkapp.com"
 TIMEOUTS = (5, 15)
 """Seconds to connect, and to wait for an answer."""
-ADDRESS_HEADERS = {"from", "to", "cc", "bcc", "reply-to", "subject"}
 INACTIVE = "inactive addresses:"
 # What one mail cannot be blamed for. By status: no access, unpaid, or no Postmark at this address.
 REFUSES_ALL_STATUS = {402, 403, 404}
@@ -154,73 +152,3 @@ def _inactive(words: str) -> dict[str, str]:
     _before, found, after = words.partition(INACTIVE)
     listed = after.split(" Inactive ")[0].split(",") if found else []
     return {address.strip().rstrip("."): "inactive" for address in listed if address.strip()}
-
-
-def payload(message: EmailMessage, *, key: str, stream: str) -> dict[str, Any]:
-    """The mail as Postmark's JSON; `key` goes along as metadata by which it is found again.
-
-    Postmark puts the real recipients into To and Cc, whatever headers of that name say.
-    """
-    text, html = bodies(message)
-    recipients = set(message.recipients())
-    told: dict[str, Any] = {
-        "From": str(message.extra_headers.get("From", message.from_email)),
-        "To": ", ".join(one for one in message.to if one in recipients),
-        "Cc": ", ".join(one for one in message.cc if one in recipients),
-        "Bcc": ", ".join(one for one in message.bcc if one in recipients),
-        "ReplyTo": ", ".join(message.reply_to),
-        "Subject": str(message.subject),
-        "HtmlBody": html,
-        # One of the two bodies must not be empty.
-        "TextBody": text or ("" if html else "\n"),
-        "Headers": _headers(message),
-        "Tag": next(iter(getattr(message, "tags", ())), ""),
-        "Attachments": [_attachment(one) for one in message.attachments],
-    }
-    sent = {name: value for name, value in told.items() if value}
-    return sent | {"MessageStream": stream, **({"Metadata": {"jobid": key}} if key else {})}
-
-
-def bodies(message: EmailMessage) -> tuple[str, str]:
-    """(text, HTML), either may be empty."""
-    body = str(message.body)
-    if message.content_subtype == "html":
-        return "", body
-    alternatives: Any = getattr(message, "alternatives", ())
-    return body, next((str(one.content) for one in alternatives if "html" in one.mimetype), "")
-
-
-def _headers(message: EmailMessage) -> list[dict[str, str]]:
-    named = [
-        {"Name": str(name), "Value": str(value)}
-        for name, value in message.extra_headers.items()
-        if name.lower() not in ADDRESS_HEADERS
-    ]
-    # Without this Postmark gives the mail a Message-ID of its own.
-    return [*named, {"Name": "X-PM-KeepID", "Value": "true"}]
-
-
-def _attachment(attached: Any) -> dict[str, str]:
-    if isinstance(attached, email.message.Message):
-        name, content, mimetype = _part(attached)
-        content_id = attached.get("Content-ID", "")
-    else:
-        (name, content, mimetype), content_id = attached, ""
-    data = content.encode() if isinstance(content, str) else bytes(content or b"")
-    told = {
-        "Name": name or "attachment",
-        "Content": base64.b64encode(data).decode("ascii"),
-        "ContentType": mimetype,
-    }
-    return told | ({"ContentID": f"cid:{content_id.strip('<> ')}"} if content_id else {})
-
-
-def _part(part: Any) -> tuple[str, bytes, str]:
-    """(name, content, type) of a MIME part; what holds parts of its own goes as a whole mail."""
-    name, mimetype = part.get_filename(), part.get_content_type()
-    if part.is_multipart():
-        whole = part.get_payload(0) if mimetype == "message/rfc822" else part
-        return name or "attachment.eml", whole.as_bytes(), "message/rfc822"
-    charset = part.get_content_charset() if part.get_content_maintype() == "text" else None
-    with_charset = f"{mimetype}; charset={charset}" if charset else mimetype
-    return name or "", part.get_payload(decode=True), with_charset

@@ -12,6 +12,7 @@ from django.core.mail.backends.smtp import EmailBackend
 from jobs.delivery import Receipt, Unauthorized, Unsure
 from jobs.engine.retry import Failed, Permanent
 from jobs.engine.text import clean
+from jobs.mail_addresses import bare, normal
 
 AUTHENTICATION_WANTED = (530, 535)
 
@@ -45,9 +46,8 @@ class SmtpBackend(EmailBackend):
         return _SmtpOverTls if self.use_ssl else _Smtp
 
     def deliver(self, message: EmailMessage, *, key: str) -> Receipt:
-        sender = self.prep_address(message.from_email)
-        recipients = [self.prep_address(address) for address in message.recipients()]
-        data = message.message(policy=email.policy.SMTP).as_bytes()
+        sender, recipients = envelope(message)
+        data = carried(message)
         connection = self._opened()
         try:
             refused = connection.sendmail(sender, recipients, data)
@@ -97,6 +97,19 @@ class SmtpBackend(EmailBackend):
             self.close()
         except (OSError, smtplib.SMTPException):
             self.connection = None
+
+
+def envelope(message: EmailMessage) -> tuple[str, list[str]]:
+    """(sender, recipients), as they are named to the server; raises ValueError."""
+    sender, *recipients = (
+        bare(normal(str(one))) for one in (message.from_email, *message.recipients())
+    )
+    return sender, recipients
+
+
+def carried(message: EmailMessage) -> bytes:
+    """The mail as a server is given it; raises ValueError."""
+    return message.message(policy=email.policy.SMTP).as_bytes()
 
 
 def _refusal(error: smtplib.SMTPException) -> Exception:

@@ -22,7 +22,17 @@ ARROWS: dict[str, set[str]] = {
     "jobs.outbox_views": {"jobs.outbox"},
     "jobs.admin": {"jobs.models", "jobs.engine"},
     # Mail: the backend that queues, and those that deliver, of which the kind knows none.
-    "jobs.mail": {"jobs.attachments", "jobs.mail_addresses", "jobs.models", "jobs.engine"},
+    "jobs.mail": {
+        *("jobs.attachments", "jobs.deliverable", "jobs.mail_columns", "jobs.models"),
+        "jobs.engine",
+    },
+    "jobs.mail_columns": {
+        *("jobs.attachments", "jobs.composing", "jobs.mail_addresses"),
+        "jobs.engine",
+    },
+    # That it can be delivered is tried out before it is stored.
+    "jobs.deliverable": {"jobs.attachments", "jobs.models", "jobs.postmark_mail", "jobs.smtp"},
+    "jobs.composing": {"jobs.attachments", "jobs.mail_addresses"},
     "jobs.mail_addresses": set(),
     "jobs.attachments": set(),
     "jobs.sweeping": {"jobs.attachments", "jobs.models"},
@@ -33,14 +43,16 @@ ARROWS: dict[str, set[str]] = {
     "jobs.pacing": {"jobs.models"},
     "jobs.notifications": {"jobs.engine.conf"},
     "jobs.provider": {"jobs.delivery", "jobs.engine"},
-    "jobs.postmark": {"jobs.delivery", "jobs.engine"},
-    "jobs.smtp": {"jobs.delivery", "jobs.engine"},
+    "jobs.postmark": {"jobs.delivery", "jobs.engine", "jobs.postmark_mail"},
+    "jobs.postmark_mail": set(),
+    "jobs.smtp": {"jobs.delivery", "jobs.engine", "jobs.mail_addresses"},
     "jobs.outbox": {"jobs.delivery"},
     "jobs.error_mail": {"jobs.engine.text"},
     "jobs.management": {"jobs.models", "jobs.import_feed", "jobs.engine", "repositories"},
     "jobs.models": {
         *("jobs.models", "jobs.engine", "repositories"),
-        *("jobs.attachments", "jobs.delivery", "jobs.error_mail", "jobs.handover"),
+        *("jobs.attachments", "jobs.composing", "jobs.delivery", "jobs.error_mail"),
+        "jobs.handover",
         *("jobs.mail_addresses", "jobs.notifications", "jobs.provider"),
     },
     "jobs.apps": {"jobs.engine"},

@@ -1,19 +1,17 @@
 """A mail to be delivered."""
 
-import email
-import email.policy
-from collections.abc import Mapping
-from email.utils import format_datetime
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from django.conf import settings
-from django.core.mail import EmailMessage, EmailMultiAlternatives
+from django.core.mail import EmailMessage
 from django.db import models, transaction
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from jobs import attachments, provider
+from jobs.attachments import Attachment
+from jobs.composing import composed
 from jobs.delivery import Receipt, Unauthorized
 from jobs.engine.execution import Run
 from jobs.engine.lifecycle import Job, Refused
@@ -21,7 +19,6 @@ from jobs.engine.retry import Permanent, RetryAfter, Snooze
 from jobs.engine.row import Status
 from jobs.error_mail import delivering
 from jobs.handover import Handover
-from jobs.mail_addresses import bare, normal, normal_all
 
 SECONDS_UNTIL_PAUSED = 1.0
 
@@ -133,38 +130,15 @@ class EmailJob(Job):
     def recipients(self) -> list[str]:
         return [*self.to, *self.cc, *self.bcc]
 
-    def message(self) -> EmailMessage:
+    def message(self, files: Iterable[Attachment] | None = None) -> EmailMessage:
         """The mail as Django's mailers take it, the same at each attempt.
 
-        Raises ValueError for what is no mail, FileNotFoundError for an attachment that is gone.
+        `files` in place of those on the disk. Raises ValueError for what is no mail,
+        FileNotFoundError for an attachment that is gone.
         """
-        lists = ("to", "cc", "bcc", "reply_to")
-        options: dict[str, Any] = {name: normal_all(getattr(self, name)) for name in lists}
-        if not self.recipients:
-            raise ValueError("It has no recipient.")
-        sender = normal(self.from_email or settings.DEFAULT_FROM_EMAIL)
-        built = EmailMultiAlternatives(
-            self.subject, self.text or self.html, sender, headers=self._headers(sender), **options
-        )
-        if self.html and not self.text:
-            built.content_subtype = "html"
-        elif self.html:
-            built.attach_alternative(self.html, "text/html")
-        for one in attachments.read(self.pk, self.attachments):
-            if one.part:
-                parsed = email.message_from_bytes(one.content, policy=email.policy.default)
-                built.attach(parsed)
-            else:
-                built.attach(one.name or None, one.content, one.mimetype)
-        built.tags = list(self.tags)  # type: ignore[attr-defined]
-        return built
-
-    def _headers(self, sender: str) -> dict[str, str]:
-        headers = {str(name): str(value) for name, value in self.headers}
-        headers["Message-ID"] = self.message_id or message_id_of(self.pk, sender=sender)
-        if not any(name.lower() == "date" for name in headers):
-            headers["Date"] = format_datetime(self.created_at)
-        return headers
+        if files is None:
+            files = attachments.read(self.pk, self.attachments)
+        return composed(self, files)
 
     def built(self) -> EmailMessage:
         """The mail; raises Permanent when it is none."""
@@ -174,11 +148,6 @@ class EmailJob(Job):
             raise Permanent("A file that was attached is gone from the disk.") from None
         except (ValueError, TypeError) as error:
             raise Permanent(f"This makes no mail: {error}") from error
-
-
-def message_id_of(job_id: Any, *, sender: str) -> str:
-    """The Message-ID of a mail: known before it is sent, and the same however often that is."""
-    return f"<{job_id}@{bare(sender).rpartition('@')[2]}>"
 
 
 def _erased() -> str:
