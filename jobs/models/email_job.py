@@ -113,6 +113,10 @@ class EmailJob(Job):
             return {**erased, "headers": []}
         return erased if status == Status.COMPLETED else {}
 
+    def on_over(self) -> None:
+        if self.is_secret:
+            self.delete_files()
+
     def check_requeue(self) -> None:
         if self.erased_at is not None and self.status != Status.COMPLETED:
             raise Refused(_erased())

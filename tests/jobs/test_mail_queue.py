@@ -402,6 +402,27 @@ def test_a_secret_outlives_no_end_of_its_mail(how: str, mailoutbox: list[EmailMe
 
 
 @pytest.mark.parametrize("how", ENDS)
+def test_the_files_of_a_secret_outlive_no_end_of_its_mail(
+    how: str, django_capture_on_commit_callbacks: Any
+) -> None:
+    """Nor do those of another mail outlive its delivery; else they stay, for Retry."""
+    jobs = []
+    for headers in (expiring(minutes=15), {}):
+        job = sent(
+            headers=headers,
+            attachments=[("code.png", b"secret", "image/png")],
+            alternatives=[("secret", "text/calendar")],
+        )
+        assert len(list(attachments.place(job.pk).iterdir())) == 2
+        with django_capture_on_commit_callbacks(execute=True):
+            ended(job, how)
+        assert fresh(job).is_over
+        jobs.append(job)
+    secret, another = (attachments.place(job.pk).exists() for job in jobs)
+    assert (secret, another) == (False, how != "completed")
+
+
+@pytest.mark.parametrize("how", ENDS)
 def test_another_mail_keeps_its_text_for_retry_until_it_is_delivered(how: str) -> None:
     job = sent(body="the text")
     ended(job, how)
