@@ -43,6 +43,11 @@ def test_postmark_goes_before_smtp_and_smtp_before_the_outbox(
         ("smtp://[::1]:2525", {"host": "::1", "port": 2525}),
         ("smtp+tls://ada:p%40ss%3A%2F@mail.example.org:587", {"use_tls": True, "port": 587}),
         ("smtps://ada:p%40ss%3A%2F@mail.example.org/", {"use_ssl": True, "password": "p@ss:/"}),
+        ("smtp://[fe80::1%25eth0]", {"host": "fe80::1%eth0"}),
+        ("SMTP://Mail.Example.org.:25", {"host": "mail.example.org.", "port": 25}),
+        ("smtp://bücher.example", {"host": "xn--bcher-kva.example"}),
+        ("smtp://10.0.0.7:", {"host": "10.0.0.7", "port": None}),
+        ("smtp://a%40example.org:p%25%20q@mail", {"username": "a@example.org", "password": "p% q"}),
     ],
 )
 def test_smtp_url_says_how_the_server_is_reached(
@@ -68,6 +73,52 @@ def test_smtp_url_says_how_the_server_is_reached(
         ("SMTP_URL", "smtp://ada:hidden@mail.example.org?ssl=1"),
         ("SMTP_URL", "smtp://hidden@mail.example.org"),
         ("SMTP_URL", "smtp://ada:hidden@[mail.example.org"),
+        *(
+            ("SMTP_URL", f"smtp://ada:hidden@{host}")
+            for host in (
+                *("mail example.org", "mail.exa\nmple.org", "mail.exa\tmple.org", "mail\x01.org"),
+                *("mail_server", "mail..example.org", ".example.org", "-mail.example.org"),
+                *("mail%20x.org", "mail.example.org\u200b", "mail.example.org,other.org"),
+                *("a" * 64 + ".org", ".".join(["a" * 60] * 5), "999.1.1.1", "12345", "[::1", "[x]"),
+                *(
+                    "mail.example.org:+25",
+                    "mail.example.org:25:26",
+                    "mail.example.org:x",
+                    "*",
+                    "..",
+                ),
+                *("mail.example.org:-1", "mail.example.org:65536", ":25", "\udcff.org"),
+            )
+        ),
+        *(
+            ("SMTP_URL", f"smtp://{account}@mail.example.org")
+            for account in (
+                *(":", "", "ada:", ":hidden", "ada:hidden%", "ada:hidden%zz", "ada:hidden%ff"),
+                *(
+                    "ada:hidden%c3%a9",
+                    "adä:hidden",
+                    "ada:hidden%00",
+                    "ada:hidden%0d%0a",
+                    "ada:hidden/",
+                ),
+                *("ada:hidden#", "ada:hidden?", "a%20\nb:hidden"),
+            )
+        ),
+        ("SMTP_URL", "smtp+ssl://ada:hidden@mail.example.org"),
+        ("SMTP_URL", "smtp:ada:hidden@mail.example.org"),
+        ("SMTP_URL", "smtp:/mail.example.org"),
+        ("SMTP_URL", "://hidden"),
+        ("SMTP_URL", "$HIDDEN"),
+        ("POSTMARK_MESSAGE_STREAM", "out bound"),
+        ("POSTMARK_MESSAGE_STREAM", "outbound/x"),
+        ("POSTMARK_MESSAGE_STREAM", "-outbound"),
+        ("POSTMARK_MESSAGE_STREAM", "größe"),
+        ("POSTMARK_MESSAGE_STREAM", "o\nb"),
+        ("POSTMARK_MESSAGE_STREAM", "$OUT"),
+        ("POSTMARK_MESSAGE_STREAM", "s" * 101),
+        ("POSTMARK_API_URL", "https://ada:hidden@api.postmarkapp.com"),
+        ("POSTMARK_API_URL", "https://api_.postmarkapp.com"),
+        ("POSTMARK_API_URL", "https://api.post\nmarkapp.com"),
         ("POSTMARK_SERVER_TOKEN", "hidden\x01token"),
         ("POSTMARK_SERVER_TOKEN", "hidden token"),
         ("POSTMARK_SERVER_TOKEN", "hiddentöken"),
@@ -78,13 +129,23 @@ def test_smtp_url_says_how_the_server_is_reached(
         ("FORGE_MAIL_FROM", "a@example.org, b@example.org"),
         ("ADMINS", "ada@example.org,bob"),
         ("ADMINS", "=@["),
+        ("ADMINS", "ada@example.org;bob@example.org"),
+        ("ADMINS", "ada@example.org bob@example.org"),
+        ("ADMINS", ",".join(f"n{n}@example.org" for n in range(51))),
+        ("ADMINS", "$ADA"),
         ("FORGE_MAIL_FROM", "=?utf-8?q??="),
+        ("FORGE_MAIL_FROM", "a" * 65 + "@example.org"),
+        ("FORGE_MAIL_FROM", "ada@" + ".".join(["a" * 60] * 5)),
+        ("FORGE_MAIL_FROM", "n" * 240 + " <ada@example.org>"),
+        ("FORGE_MAIL_FROM", "😀" * 120 + " <ada@example.org>"),
+        ("FORGE_MAIL_FROM", "Ada \udcff <ada@example.org>"),
+        ("FORGE_MAIL_FROM", "Ada\nBob <ada@example.org>"),
     ],
 )
 def test_a_wrong_value_is_told_by_its_name_and_without_its_secret(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
-    if name == "POSTMARK_API_URL":
+    if name in ("POSTMARK_API_URL", "POSTMARK_MESSAGE_STREAM"):
         monkeypatch.setenv("POSTMARK_SERVER_TOKEN", "abc")
     monkeypatch.setenv(name, value)
     with pytest.raises(ImproperlyConfigured) as told:
@@ -93,6 +154,19 @@ def test_a_wrong_value_is_told_by_its_name_and_without_its_secret(
         mailers.admins()
     assert str(told.value).startswith(name)
     assert "hidden" not in str(told.value)
+
+
+def test_an_empty_value_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As compose.yaml hands on what is not set."""
+    names = ("SMTP_URL", "FORGE_MAIL_FROM", "POSTMARK_API_URL", "POSTMARK_MESSAGE_STREAM", "ADMINS")
+    for name in names:
+        monkeypatch.setenv(name, " ")
+    monkeypatch.setenv("POSTMARK_SERVER_TOKEN", "abc")
+    options = mailers.mailers()["delivery"]["OPTIONS"]
+    assert options["api_url"] == "https://api.postmarkapp.com"
+    assert options["stream"] == "outbound"
+    assert mailers.mail_from("forge.example.org") == "Forge <forge@forge.example.org>"
+    assert mailers.admins() == []
 
 
 def test_a_wrong_value_is_a_sentence_and_no_traceback() -> None:

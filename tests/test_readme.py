@@ -15,7 +15,7 @@ from tests.workers import run_due
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 READ = re.compile(
-    r"""(?:\benv\.\w+|\bnetworks|\bdatabase|\bswitch|\bchoice|\bdomains|\benviron(?:\.get)?)[\[(]\s*["']([A-Z_]+)["']""",
+    r"""(?:\benv\.\w+|\bnetworks|\bdatabase|\bswitch|\bchoice|\bdomains|\bvariable|\benviron(?:\.get)?)[\[(]\s*["']([A-Z_]+)["']""",
     re.DOTALL,
 )
 
