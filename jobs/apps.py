@@ -10,6 +10,9 @@ class JobsConfig(AppConfig):
     verbose_name = _("Jobs")
 
     def ready(self) -> None:
+        from jobs import checks
+
+        checks.register_checks()
         post_migrate.connect(make_built_in_schedules, sender=self)
 
 

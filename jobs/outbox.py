@@ -1,4 +1,8 @@
-"""Where mail goes that nobody delivers: it is printed, and kept under FORGE_DATA_DIR/outbox."""
+"""Where mail goes that nobody delivers: it is kept under FORGE_DATA_DIR/outbox, and that is said.
+
+With DEBUG on it is printed whole. Without, what is printed is somebody's log, in which no link that
+signs in may stand: only to whom it goes, its subject and its file.
+"""
 
 import email.policy
 import os
@@ -17,6 +21,7 @@ from django.core.mail import EmailMessage
 from django.core.mail.backends.base import BaseEmailBackend
 
 from jobs.delivery import Receipt
+from jobs.engine.text import clean
 
 KEPT = 200
 """So many mails are kept; older ones go."""
@@ -39,7 +44,7 @@ class OutboxBackend(BaseEmailBackend):
             mime["Bcc"] = ", ".join(message.bcc)
         path = root() / f"{key}.eml"
         _keep(path, mime.as_bytes())
-        _print(KeptMail.parsed(path, mime))
+        _print(_whole(KeptMail.parsed(path, mime)) if settings.DEBUG else _in_short(path, mime))
         return Receipt(answer=f"Kept in {path.name}.")
 
     def find(self, key: str) -> Receipt | None:
@@ -115,7 +120,7 @@ def _newest_first() -> list[Path]:
 
 
 def _keep(path: Path, data: bytes) -> None:
-    root().mkdir(mode=0o700, parents=True, exist_ok=True)
+    _own_root()
     part = path.with_suffix(f".{uuid.uuid4()}")
     with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)
@@ -124,11 +129,26 @@ def _keep(path: Path, data: bytes) -> None:
         old.unlink(missing_ok=True)
 
 
-def _print(mail: KeptMail) -> None:
-    """Print it to be read: as it is carried, its lines would be cut and its letters encoded."""
+def _own_root() -> None:
+    """Make the directory, into which nobody else may look, whoever made it."""
+    root().mkdir(mode=0o700, parents=True, exist_ok=True)
+    if root().stat().st_mode & 0o077:
+        root().chmod(0o700)
+
+
+def _whole(mail: KeptMail) -> list[str]:
+    """To be read: as it is carried, its lines would be cut and its letters encoded."""
     headers = [f"{name}: {value}" for name, value in mail.headers]
     lines = ["-" * 79, *headers, f"Subject: {mail.subject}", "", mail.text or mail.html]
-    lines += [f"[{name}]" for name in mail.attachments]
+    return [*lines, *(f"[{name}]" for name in mail.attachments), "-" * 79]
+
+
+def _in_short(path: Path, mime: MimeMessage) -> list[str]:
+    to = ", ".join(str(mime[name]) for name in ("To", "Cc", "Bcc") if mime[name])
+    return [f"A mail to {to} is kept in {path}: {clean(str(mime['Subject'] or ''))}"]
+
+
+def _print(lines: list[str]) -> None:
     with _printing:
-        sys.stdout.write("\n".join([*lines, "-" * 79, ""]))
+        sys.stdout.write("\n".join([*lines, ""]))
         sys.stdout.flush()

@@ -46,7 +46,7 @@ ARROWS: dict[str, set[str]] = {
     "jobs.postmark": {"jobs.delivery", "jobs.engine", "jobs.postmark_mail"},
     "jobs.postmark_mail": set(),
     "jobs.smtp": {"jobs.delivery", "jobs.engine", "jobs.mail_addresses"},
-    "jobs.outbox": {"jobs.delivery"},
+    "jobs.outbox": {"jobs.delivery", "jobs.engine.text"},
     "jobs.error_mail": {"jobs.engine.text"},
     "jobs.management": {"jobs.models", "jobs.import_feed", "jobs.engine", "repositories"},
     "jobs.models": {
@@ -55,7 +55,8 @@ ARROWS: dict[str, set[str]] = {
         "jobs.handover",
         *("jobs.mail_addresses", "jobs.notifications", "jobs.provider"),
     },
-    "jobs.apps": {"jobs.engine"},
+    "jobs.apps": {"jobs.checks", "jobs.engine"},
+    "jobs.checks": set(),
     # The engine from below: each layer knows what is under it.
     "jobs.engine.conf": {"jobs.engine.arguments"},
     "jobs.engine.text": set(),

@@ -1,5 +1,7 @@
 """The outbox: what a machine under development would have mailed, printed, kept and shown there."""
 
+import email
+import email.policy
 import os
 import uuid
 from pathlib import Path
@@ -9,8 +11,10 @@ import pytest
 from django.test import Client
 
 from jobs import outbox
+from jobs.checks import check_delivery
 from jobs.engine.testing import run_pending
 from jobs.models import EmailJob
+from tests.forge_process import ROOT, run
 from tests.jobs.mailing import fresh, queued, sent
 
 pytestmark = [
@@ -52,6 +56,63 @@ def test_a_mail_is_printed_to_be_read_and_kept_as_it_is_carried(
     assert kept.stat().st_mode & 0o777 == 0o600
     assert b"Bcc: eve@example.org" in kept.read_bytes()
     assert job.provider_answer == f"Kept in {kept.name}."
+
+
+def test_without_debug_nothing_that_a_mail_says_is_printed(
+    settings: Any, capsys: pytest.CaptureFixture[str], data_dir: Path
+) -> None:
+    """Where mail is printed by accident, what is printed is a log."""
+    settings.DEBUG = False
+    job = delivered(
+        "Zoë <zoe@example.org>",
+        bcc=["eve@example.org"],
+        subject="Grüße",
+        body=f"Öffnen: {LINK}\n",
+        alternatives=[(f'<a href="{LINK}">', "text/html")],
+        headers={"X-Link": LINK},
+        attachments=[("code.txt", LINK, "text/plain")],
+    )
+    kept = data_dir / "outbox" / f"{job.pk}.eml"
+    printed = capsys.readouterr().out
+    assert printed == f"A mail to Zoë <zoe@example.org>, eve@example.org is kept in {kept}: Grüße\n"
+    # The link is in the file, for whom the machine belongs to.
+    mime: Any = email.message_from_bytes(kept.read_bytes(), policy=email.policy.default)
+    assert LINK in mime.get_body(("plain",)).get_content()
+
+
+def test_nobody_else_on_the_machine_reads_the_outbox(data_dir: Path) -> None:
+    """Whoever made the directory, as a backup that was put back."""
+    place = data_dir / "outbox"
+    for made in (False, True):
+        if made:
+            place.chmod(0o755)
+        job = delivered()
+        assert place.stat().st_mode & 0o777 == 0o700
+        assert (place / f"{job.pk}.eml").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_check_tells_that_no_mail_leaves(settings: Any) -> None:
+    assert not check_delivery()
+    settings.DEBUG = False
+    (told,) = check_delivery()
+    assert told.id == "jobs.W001"
+    assert "POSTMARK_SERVER_TOKEN or SMTP_URL" in str(told.hint)
+    smtp = {"BACKEND": "jobs.smtp.SmtpBackend", "OPTIONS": {"host": "mail.example.org"}}
+    settings.MAILERS = queued(smtp)
+    assert not check_delivery()
+
+
+def test_manage_check_says_so_of_a_real_project(tmp_path: Path) -> None:
+    told = {}
+    for name, more in (
+        ("none", {}),
+        ("smtp", {"SMTP_URL": "smtp://localhost"}),
+        ("debug", {"DEBUG": "on"}),
+    ):
+        done = run(ROOT / "manage.py", "check", FORGE_DATA_DIR=str(tmp_path), **more)
+        assert done.returncode == 0, done.stderr
+        told[name] = "jobs.W001" in done.stderr
+    assert told == {"none": True, "smtp": False, "debug": False}
 
 
 def test_the_page_lists_mails_newest_first_and_shows_each_with_its_links() -> None:
