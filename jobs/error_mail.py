@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from django.conf import settings
+from django.db.utils import InterfaceError, OperationalError
 from django.utils.log import AdminEmailHandler
 from django.utils.module_loading import import_string
 
@@ -54,6 +55,10 @@ class ErrorMailHandler(AdminEmailHandler):
     def emit(self, record: logging.LogRecord) -> None:
         if not settings.ADMINS or _delivering.get() or _is_about_a_mail(record):
             return
+        if _is_of_a_lost_database(record):
+            # A page that waited for a locked database must not wait as long for its mail.
+            logger.warning("this error is not mailed: the database that queues mails is away")
+            return
         if not self.may_mail():
             return
         try:
@@ -88,3 +93,19 @@ def _is_about_a_mail(record: logging.LogRecord) -> bool:
     """The engine logs what became of a job with the job among the arguments."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     return any(getattr(argument, "kind", None) == "email" for argument in arguments)
+
+
+def _is_of_a_lost_database(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return any(isinstance(one, (OperationalError, InterfaceError)) for one in _chain(error))
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and all that it came from, each once."""
+    waiting, seen = [error], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            waiting += [one.__cause__, one.__context__]

@@ -450,12 +450,12 @@ def boom(_request: Any) -> None:
     raise RuntimeError("the mill\0 jammed")
 
 
-def told_of_an_error() -> None:
+def told_of_an_error(page: Any = boom) -> None:
     """What Django logs when a page raised."""
     request = RequestFactory().get("/mill")
     try:
-        boom(request)
-    except RuntimeError:
+        page(request)
+    except Exception:
         logging.getLogger("django.request").error(
             "Internal Server Error: %s",
             "/mill\n" + "x" * 900,
@@ -529,6 +529,36 @@ def test_an_error_mail_is_not_raised_while_the_database_is_away(
     assert "an error mail cannot be queued" in caplog.text
     assert "the database is away" in caplog.text
     assert not EmailJob.objects.exists()
+
+
+def lost(_request: Any) -> None:
+    """As a page that hides what really happened."""
+    try:
+        raise OperationalError("database is locked")
+    except OperationalError:
+        raise KeyError("session") from None
+
+
+def test_an_error_of_a_lost_database_does_not_wait_for_it_again(
+    settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On SQLite, a page that waited for its lock would wait as long again for the mail's."""
+    settings.ADMINS = ["ada@example.org"]
+    asked: list[str] = []
+
+    def note(execute: Any, sql: str, *more: Any) -> Any:
+        asked.append(sql)
+        return execute(sql, *more)
+
+    with connection.execute_wrapper(note):
+        for _ in range(MOST_MAILS + 1):
+            told_of_an_error(lost)
+    assert asked == []
+    assert caplog.text.count("this error is not mailed") == MOST_MAILS + 1
+    assert not EmailJob.objects.exists()
+    # Nor do they count: when the database is back, others are mailed.
+    told_of_an_error()
+    assert EmailJob.objects.count() == 1
 
 
 def test_a_failing_mail_makes_no_error_mail(settings: Any, caplog: Any) -> None:
