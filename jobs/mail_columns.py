@@ -90,6 +90,8 @@ def _headers(message: EmailMessage, addresses: dict[str, Any]) -> dict[str, str]
     for name in message.extra_headers:
         if not _HEADER_NAME.fullmatch(name):
             raise ValueError(f"{name!r:.200} is no name of a header.")
+    if not message.extra_headers:
+        return {}
     alone = copy.copy(message)
     alone.body, alone.attachments = "", []
     if hasattr(alone, "alternatives"):
