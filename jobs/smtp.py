@@ -17,6 +17,29 @@ from jobs.mail_addresses import bare, normal
 AUTHENTICATION_WANTED = (530, 535)
 
 
+class WholeWords(email.policy.EmailPolicy):
+    """Writes a word that is longer than a line as it is, as the address in List-Unsubscribe.
+
+    The standard library would encode it (RFC 2047), where only text may be encoded.
+    """
+
+    def fold(self, name: str, value: Any) -> str:
+        return self._for(value).fold(name, value)
+
+    def fold_binary(self, name: str, value: Any) -> bytes:
+        return self._for(value).fold_binary(name, value)
+
+    def _for(self, value: Any) -> Any:
+        words = str(value).split()
+        longest = max(map(len, words), default=0)
+        return ONE_LINE if str(value).isascii() and longest > LONGEST_WORD else email.policy.SMTP
+
+
+LONGEST_WORD = 70
+ONE_LINE = email.policy.SMTP.clone(max_line_length=998)
+WHOLE_WORDS = WholeWords(linesep=email.policy.SMTP.linesep)
+
+
 class _Remembers:
     """Keeps what the server said when it took the mail: most name it there."""
 
@@ -109,7 +132,7 @@ def envelope(message: EmailMessage) -> tuple[str, list[str]]:
 
 def carried(message: EmailMessage) -> bytes:
     """The mail as a server is given it; raises ValueError."""
-    return message.message(policy=email.policy.SMTP).as_bytes()
+    return message.message(policy=WHOLE_WORDS).as_bytes()
 
 
 def _refusal(error: smtplib.SMTPException) -> Exception:

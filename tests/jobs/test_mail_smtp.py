@@ -66,6 +66,25 @@ def test_an_address_arrives_as_it_was_meant(
     assert by_smtp.received[0].rcpt_tos == [envelope]
 
 
+def test_an_address_that_is_longer_than_a_line_is_not_encoded(by_smtp: SmtpSink) -> None:
+    """No mail program looks for an address in an encoded word (RFC 2047)."""
+    address = f"<https://forge.example.org/preferences/mail/{'x' * 120}>"
+    subject = "Grüße und mehr Wörter, als in eine Zeile passen: " + "ä" * 100
+    assert attempt(
+        sent(subject=subject, headers={"List-Unsubscribe": address, "X-Long": "y" * 900})
+    )
+    content = by_smtp.received[0].content
+    assert isinstance(content, bytes)
+    lines = content.decode("ascii").split("\r\n")
+    assert f"List-Unsubscribe: {address}" in lines
+    assert f"X-Long: {'y' * 900}" in lines
+    # What is text is encoded as ever, in lines of 78 characters at the most.
+    assert received(by_smtp)["Subject"] == subject
+    encoded = [word for line in lines for word in line.split() if word.startswith("=?utf-8?")]
+    assert len(encoded) > 2
+    assert max(map(len, encoded)) <= 77
+
+
 def test_a_mail_arrives_whole(by_smtp: SmtpSink) -> None:
     job = attempt(
         sent(
