@@ -115,7 +115,9 @@ def _host(host: str) -> str:
     """A host as it is connected to; raises ValueError for what is none."""
     if ":" in host:
         return str(ipaddress.IPv6Address(unquote(host)))
-    ascii_form = ascii_domain(host)
+    # No domain has underscores; names within a network of containers do.
+    is_local = host.isascii() and "_" in host and ascii_domain(host.replace("_", "a"))
+    ascii_form = host if is_local else ascii_domain(host)
     if len(ascii_form) > LONGEST_HOST:
         raise ValueError("the host is too long")
     if ascii_form.rstrip(".").rpartition(".")[2].isdigit():

@@ -46,6 +46,7 @@ def test_postmark_goes_before_smtp_and_smtp_before_the_outbox(
         ("smtp://[fe80::1%25eth0]", {"host": "fe80::1%eth0"}),
         ("SMTP://Mail.Example.org.:25", {"host": "mail.example.org.", "port": 25}),
         ("smtp://bücher.example", {"host": "xn--bcher-kva.example"}),
+        ("smtp://mail_server:25", {"host": "mail_server"}),
         ("smtp://10.0.0.7:", {"host": "10.0.0.7", "port": None}),
         ("smtp://a%40example.org:p%25%20q@mail", {"username": "a@example.org", "password": "p% q"}),
     ],
@@ -77,7 +78,7 @@ def test_smtp_url_says_how_the_server_is_reached(
             ("SMTP_URL", f"smtp://ada:hidden@{host}")
             for host in (
                 *("mail example.org", "mail.exa\nmple.org", "mail.exa\tmple.org", "mail\x01.org"),
-                *("mail_server", "mail..example.org", ".example.org", "-mail.example.org"),
+                *("mail..example.org", ".example.org", "-mail.example.org"),
                 *("mail%20x.org", "mail.example.org\u200b", "mail.example.org,other.org"),
                 *("a" * 64 + ".org", ".".join(["a" * 60] * 5), "999.1.1.1", "12345", "[::1", "[x]"),
                 *(
@@ -117,7 +118,7 @@ def test_smtp_url_says_how_the_server_is_reached(
         ("POSTMARK_MESSAGE_STREAM", "$OUT"),
         ("POSTMARK_MESSAGE_STREAM", "s" * 101),
         ("POSTMARK_API_URL", "https://ada:hidden@api.postmarkapp.com"),
-        ("POSTMARK_API_URL", "https://api_.postmarkapp.com"),
+        ("POSTMARK_API_URL", "https://api..postmarkapp.com"),
         ("POSTMARK_API_URL", "https://api.post\nmarkapp.com"),
         ("POSTMARK_SERVER_TOKEN", "hidden\x01token"),
         ("POSTMARK_SERVER_TOKEN", "hidden token"),
