@@ -14,6 +14,7 @@ from jobs.attachments import Attachment
 from jobs.deliverable import check
 from jobs.engine.columns import PRIORITIES
 from jobs.engine.concurrency import keys
+from jobs.engine.enqueueing import wanted
 from jobs.mail_columns import read
 from jobs.models.email_job import EmailJob
 
@@ -96,12 +97,15 @@ class QueuedEmailBackend(BaseEmailBackend):
 
 def _store_and_undo(rows: Sequence[dict[str, Any]], using: str) -> None:
     """The same statements as for rows that stay, and a commit that costs as much as theirs."""
-    with transaction.atomic(using=using), transaction.atomic(using=using):
-        if using == DEFAULT_DB_ALIAS:
-            _store(rows, [[] for _row in rows])
-        else:
-            EmailJob.objects.enqueue_many(rows)
-        transaction.set_rollback(True, using=using)
+    with transaction.atomic(using=using):
+        with transaction.atomic(using=using):
+            if using == DEFAULT_DB_ALIAS:
+                _store(rows, [[] for _row in rows])
+            else:
+                EmailJob.objects.enqueue_many(rows)
+            transaction.set_rollback(True, using=using)
+        # A worker that wakes takes time from the page that is still being answered.
+        wanted.send(EmailJob, kind=EmailJob.kind, using=using)
 
 
 def _store(rows: Sequence[dict[str, Any]], attached: Sequence[list[Attachment]]) -> None:

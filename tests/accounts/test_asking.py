@@ -3,6 +3,7 @@
 import re
 import secrets
 import statistics
+import threading
 import time
 from datetime import timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from django.utils import timezone
 from accounts.models import Allowance, SignInToken, User
 from accounts.sign_in_views import ASKED_FROM_NETWORK, CODES_FROM_NETWORK, MAILS_AT_ONCE
 from forge.mailers import mailers
+from jobs.engine.wakeup import Waker, channel_of
 from jobs.models import EmailJob
 from tests.accounts.mails import ask, forget_limits, mailed, who
 from tests.sign_in_mails import Mailed
@@ -92,6 +94,23 @@ def test_a_mail_and_no_mail_cost_the_same_statements(queueing: None) -> None:
     assert costs[0] == costs[1] == costs[2]
     assert "INSERT jobs_emailjob" in costs[0]
     assert [job.to for job in EmailJob.objects.all()] == [[KNOWN]]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_wakes_for_no_mail_as_for_a_mail(queueing: None, client: Client) -> None:
+    woken = threading.Event()
+    waker = Waker([channel_of("email")], woken.set)
+    waker.start()
+    try:
+        # Its own beginning wakes it too.
+        assert woken.wait(20)
+        for address in (KNOWN, UNKNOWN, LEFT):
+            forget_limits()
+            woken.clear()
+            ask(client, address)
+            assert woken.wait(5), address
+    finally:
+        waker.close()
 
 
 @pytest.mark.django_db(transaction=True)
