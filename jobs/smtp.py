@@ -24,7 +24,7 @@ class WholeWords(email.policy.EmailPolicy):
     """
 
     def fold(self, name: str, value: Any) -> str:
-        return self._for(value).fold(name, value)
+        return str(self._for(value).fold(name, value))
 
     def fold_binary(self, name: str, value: Any) -> bytes:
         return self._for(value).fold_binary(name, value)
