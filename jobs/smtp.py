@@ -29,7 +29,7 @@ class WholeWords(email.policy.EmailPolicy):
     def fold_binary(self, name: str, value: Any) -> bytes:
         return self._for(value).fold_binary(name, value)
 
-    def _for(self, value: Any) -> email.policy.EmailPolicy[Any]:
+    def _for(self, value: Any) -> "email.policy.EmailPolicy[Any]":
         words = str(value).split()
         longest = max(map(len, words), default=0)
         return ONE_LINE if str(value).isascii() and longest > LONGEST_WORD else email.policy.SMTP
