@@ -98,7 +98,7 @@ def look(
         add("EXISTS ({})", rows.ripe().order_by().values("pk"))
         add("EXISTS ({})", rows.expired().values("pk"))
         if kind.urgent_seats:
-            add("EXISTS ({})", *(some.urgent().filter(suspect=False) for some in served))
+            add("EXISTS ({})", *(some.urgent() for some in served))
         add("({})", rows.future().values("run_at")[:1])
     schedules = Schedule.objects.using(using)
     schedules = schedules if beside else schedules.filter(name="")

@@ -5,6 +5,7 @@ import queue
 import random
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from jobs.engine import ageing, identity, maintenance
 from jobs.engine.beat import Beat
@@ -126,8 +127,7 @@ class Worker:
             sight = self._look()
             self._sweep(sight)
             self._keep_up(sight)
-            claimed = self._claim((sight.due | sight.ripe) - sight.paused, urgent=sight.urgent)
-            claimed += self._claim_suspects(sight.suspects - sight.paused)
+            claimed = self._claim_in_turns(sight)
             self._weather.good()
         except (*SICK, LostClaim) as error:
             self._wait(self._weather.bad(error))
@@ -187,10 +187,19 @@ class Worker:
         while not self._bell.empty():
             self._bell.get()
 
+    def _claim_in_turns(self, sight: Sight) -> int:
+        """Claim what is due, and what is suspect: neither waits for the other's backlog."""
+        due = (sight.due | sight.ripe) - sight.paused
+        claims = [
+            partial(self._claim, due, urgent=sight.urgent),
+            partial(self._claim_suspects, sight.suspects - sight.paused, urgent=sight.urgent),
+        ]
+        self._turn += 1
+        return sum(claim() for claim in (claims if self._turn % 2 else reversed(claims)))
+
     def _claim(self, due: set[Kind], *, urgent: set[Kind]) -> int:
         """Claim for the free seats of each due kind, a different kind first each time."""
         kinds = list(self._seats)
-        self._turn += 1
         first = self._turn % len(kinds)
         claimed = 0
         self._backlog.clear()
@@ -203,10 +212,11 @@ class Worker:
                     claimed += self._claim_kind(kind, urgent=True)
         return claimed
 
-    def _claim_suspects(self, kinds: set[Kind]) -> int:
+    def _claim_suspects(self, kinds: set[Kind], *, urgent: set[Kind]) -> int:
         """Jobs in whose last attempt the worker died: each in a process of its own, or one here."""
         if self._isolation is not None:
-            return sum(self._isolate(self._isolation, kind) for kind in kinds)
+            isolation = self._isolation
+            return sum(self._isolate(isolation, kind, urgent=kind in urgent) for kind in kinds)
         if any(run.job.suspect for run in self.running.all()):
             return 0
         for kind in self._seats:
@@ -214,9 +224,9 @@ class Worker:
                 return 1
         return 0
 
-    def _isolate(self, isolation: Isolation, kind: Kind) -> int:
+    def _isolate(self, isolation: Isolation, kind: Kind, *, urgent: bool) -> int:
         seats = self._seats[kind]
-        permits = seats.take(isolation.wanted(kind))
+        permits = seats.take(isolation.wanted(kind), urgent=urgent)
         for _ in range(permits):
             isolation.start(kind)
         return permits

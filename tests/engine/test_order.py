@@ -298,3 +298,14 @@ def test_a_job_that_is_only_old_or_almost_urgent_takes_no_kept_seat(
     assert Probe.objects.filter(status="pending").count() == 2
     go.touch()
     wait_for(lambda: Probe.objects.filter(status="completed").count() == 4)
+
+
+def test_a_suspect_does_not_wait_for_a_backlog(worker_process: Start) -> None:
+    Probe.objects.enqueue_many({"script": "tarry"} for _ in range(100))
+    suspect = Probe.objects.enqueue()
+    Probe.objects.filter(pk=suspect.pk).update(suspect=True)
+
+    worker_process("--seats", "probe=1")
+    wait_for(lambda: Probe.objects.filter(pk=suspect.pk, status="completed").exists())
+
+    assert Probe.objects.filter(status="pending").count() > 50

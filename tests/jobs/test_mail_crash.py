@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from jobs.models import EmailJob
 from tests.jobs.mailing import fresh, sent
@@ -162,6 +163,23 @@ def test_an_urgent_mail_waits_for_no_seat_that_a_slow_provider_holds(
     (urgent,) = wait_for(lambda: by_postmark.sent("Sign in"))
 
     assert urgent["at"] - asked < 1
+    assert len(by_postmark.mails) == 1
+
+
+def test_an_urgent_mail_whose_worker_died_waits_for_no_seat_either(
+    by_postmark: Postmark, mail_worker: Start
+) -> None:
+    by_postmark.seconds = 30
+    EmailJob.objects.enqueue_many([{"to": ["ada@example.org"], "text": "x"}] * 50)
+    mail_worker().wait_ready()
+    wait_for(lambda: len(by_postmark.asked) == 6)
+
+    by_postmark.seconds = 0
+    with transaction.atomic():
+        job = sent(subject="Sign in", using="urgent")
+        EmailJob.objects.filter(pk=job.pk).update(suspect=True)
+    wait_for(lambda: by_postmark.sent("Sign in"))
+
     assert len(by_postmark.mails) == 1
 
 
