@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
 from django.core.mail import EmailMessage
@@ -15,7 +15,7 @@ from jobs.delivery import Receipt, Unauthorized, Unsure
 from jobs.engine.execution import Run
 from jobs.engine.retry import Failed, Permanent, RetryAfter, Snooze
 from jobs.mail_addresses import bare, normal_all
-from jobs.pacing import plan, seconds_late
+from jobs.pacing import is_its_moment, plan
 
 if TYPE_CHECKING:
     from jobs.models.email_job import EmailJob
@@ -121,18 +121,13 @@ class Handover:
     def _wait_for_its_moment(self) -> None:
         job = self._job
         per_minute = delivery.per_minute(job.mailer)
-        if per_minute is None or self._is_its_moment(per_minute):
+        if per_minute is None or is_its_moment(
+            job.leaves_at, now=self._started, per_minute=per_minute
+        ):
             return
         wait = plan(job, per_minute=per_minute)
         if wait > 0:
-            job.report(leaves_at=Now() + timedelta(seconds=wait))
             raise Snooze(wait, f"It waits for its turn: {per_minute} mails leave in a minute.")
-
-    def _is_its_moment(self, per_minute: int) -> bool:
-        if self._job.leaves_at is None:
-            return False
-        late = (self._started - self._job.leaves_at).total_seconds()
-        return 0 <= late <= seconds_late(per_minute)
 
     def _unless_later(self, receipt: Receipt, message: EmailMessage) -> Receipt:
         """The receipt; raises Failed when some may have the mail later, who alone get it then."""

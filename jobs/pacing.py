@@ -1,57 +1,86 @@
 """When the mails leave of a mailer that sends no more than so many a minute.
 
-Each gets a moment of its own, and becomes due then. So a campaign that waits costs no claim more
-than one for each mail, and stands in nobody's way.
+Each gets a moment of its own, and is due then, before all that is not urgent: the pace itself keeps
+it from standing in the way of others.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.db import router, transaction
-from django.db.models import Q
 from django.db.models.functions import Now
 
+from jobs.engine.ageing import HIGHEST
+from jobs.engine.row import Status
 from jobs.models.mail_pace import MailPace
 
 if TYPE_CHECKING:
     from jobs.models.email_job import EmailJob
 
-SECONDS_LATE = 1.0
-MOST_AT_ONCE = 500
+SECONDS_LATE = 5.0
+MOST_AT_ONCE = 50
+"""So many mails are given their moments in one transaction, which on SQLite keeps others waiting."""
+SEEN_AT_ONCE = 300
 
 
-def seconds_late(per_minute: int) -> float:
-    """A mail that comes later than that for its moment, as after a pause, gets another one.
+def is_its_moment(moment: datetime | None, *, now: datetime, per_minute: int) -> bool:
+    """Whether a mail may leave now that was given this moment.
 
-    So those that were kept waiting do not leave all together: it is one, or a second's worth.
+    It may be late, but not for long, as after a pause: so those that were kept waiting do not leave
+    all together. It is one mail, or five seconds' worth.
     """
-    return max(SECONDS_LATE, 60 / per_minute)
+    late = max(SECONDS_LATE, 60 / per_minute)
+    return moment is not None and 0 <= (now - moment).total_seconds() <= late
 
 
 def plan(job: "EmailJob", *, per_minute: int) -> float:
-    """Give a mail the next free moment, and the mails that wait behind it those after that.
+    """Give a mail that runs the next free moment, and mails that wait behind it those after that.
 
     Returns the seconds until its own moment: 0 is now, and then no other mail was given one.
+    Raises LostClaim, and then nothing was given.
     """
-    with transaction.atomic(using=router.db_for_write(MailPace)):
-        pace: Any = MailPace.hold(job.mailer)
-        wait = max(pace.next_at - pace.now, timedelta())
-        taken = 1 + (_plan_those_behind(job, wait, per_minute) if wait else 0)
-        pace.next_at = pace.now + wait + timedelta(minutes=taken / per_minute)
-        pace.save(update_fields=["next_at"])
+    using = job._state.db or router.db_for_write(type(job))
+    with transaction.atomic(using=using):
+        pace = MailPace.hold(job.mailer, using=using)
+        wait = _wait(pace, job, using=using, per_minute=per_minute)
+        moment, taken = pace.now + wait, 1
+        if wait:
+            job.report(leaves_at=moment, rank=HIGHEST)
+            taken += _plan_those_behind(job, moment, now=pace.now, per_minute=per_minute)
+        pace.next_at = moment + timedelta(minutes=taken / per_minute)
+        pace.save(using=using, update_fields=["next_at"])
     return float(wait.total_seconds())
 
 
-def _plan_those_behind(job: "EmailJob", wait: timedelta, per_minute: int) -> int:
-    """Give due mails of the mailer the moments after that of `job`; returns how many moments."""
+def _wait(pace: Any, job: "EmailJob", *, using: str, per_minute: int) -> timedelta:
+    """How long until the next free moment, on the database's clock."""
+    wait: timedelta = max(pace.next_at - pace.now, timedelta())
+    gap = timedelta(minutes=1 / per_minute)
+    if wait <= gap:
+        return wait
+    mails = type(job).objects.using(using)
+    # Those that were given a moment just now run until that is written.
+    for planned in (mails.future().order_by(), mails.filter(status=Status.RUNNING)):
+        if planned.filter(mailer=job.mailer, leaves_at__gt=Now()).exists():
+            return wait
+    # Those that had the moments until then were cancelled or deleted.
+    return gap
+
+
+def _plan_those_behind(job: "EmailJob", moment: datetime, *, now: datetime, per_minute: int) -> int:
+    """Give due mails of the mailer the moments after this one; returns how many were given."""
     mails = type(job).objects.using(job._state.db)
-    late = Now() - timedelta(seconds=seconds_late(per_minute))
-    planless = Q(leaves_at=None) | Q(leaves_at__lt=late)
-    due = mails.ready().filter(planless, mailer=job.mailer).annotate(now=Now())
-    behind: list[Any] = list(due.only("pk")[:MOST_AT_ONCE])
-    for number, mail in enumerate(behind, start=1):
-        moment = mail.now + wait + timedelta(minutes=number / per_minute)
-        mail.leaves_at = mail.run_at = moment
-    with transaction.atomic(using=job._state.db):
-        mails.put_off(behind, "leaves_at")
-    return len(behind)
+    # Of what is due only the beginning is seen, however much that is.
+    due = mails.ready().values_list("pk", "mailer", "leaves_at")[:SEEN_AT_ONCE]
+    behind = [
+        pk
+        for pk, mailer, leaves_at in due
+        if mailer == job.mailer and not is_its_moment(leaves_at, now=now, per_minute=per_minute)
+    ]
+    moments = {
+        pk: moment + timedelta(minutes=number / per_minute)
+        for number, pk in enumerate(behind[:MOST_AT_ONCE], start=1)
+    }
+    if moments:
+        mails.put_off(moments, "leaves_at", rank=HIGHEST)
+    return len(moments)

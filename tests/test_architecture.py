@@ -40,7 +40,7 @@ ARROWS: dict[str, set[str]] = {
     "jobs.handover": {
         *("jobs.delivery", "jobs.mail_addresses", "jobs.models", "jobs.pacing", "jobs.engine"),
     },
-    "jobs.pacing": {"jobs.models"},
+    "jobs.pacing": {"jobs.models", "jobs.engine"},
     "jobs.notifications": {"jobs.engine.conf"},
     "jobs.provider": {"jobs.delivery", "jobs.engine"},
     "jobs.postmark": {"jobs.delivery", "jobs.engine", "jobs.postmark_mail"},

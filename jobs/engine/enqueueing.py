@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from itertools import batched
 from typing import Any, Self, TypeVar
 
@@ -13,7 +14,7 @@ from django.db import (
     router,
     transaction,
 )
-from django.db.models.expressions import RawSQL
+from django.db.models.expressions import Case, RawSQL, Value, When
 from django.db.models.functions import Now
 from django.dispatch import Signal
 
@@ -63,15 +64,17 @@ class RowQuerySet(models.QuerySet[R]):
             pk__in=list(batch.values_list("pk", flat=True)), status=Status.PENDING
         ).update(due=True)
 
-    def put_off(self, jobs: Sequence[R], *columns: str) -> int:
-        """Write the later `run_at` that due jobs were given, and other `columns` of theirs.
+    def put_off(self, moments: Mapping[Any, datetime], *also: str, **columns: Any) -> int:
+        """Make due jobs {id: when} wait for their moment, which goes to the columns `also` as well.
 
-        Those that somebody claimed meanwhile are left alone. Returns how many were not.
+        All of them get `columns`. Those that somebody claimed meanwhile are left alone; returns how
+        many were not. One statement, that grows with them: for some dozens at once.
         """
-        for job in jobs:
-            job.due = False
-        waiting = self.filter(status=Status.PENDING, due=True)
-        written = waiting.bulk_update(jobs, ["run_at", "due", *columns], batch_size=500)
+        whens = [When(pk=pk, then=Value(moment)) for pk, moment in moments.items()]
+        moment = Case(*whens, output_field=models.DateTimeField())
+        waiting = self.filter(pk__in=list(moments), status=Status.PENDING, due=True)
+        columns |= dict.fromkeys(("run_at", *also), moment)
+        written = waiting.update(due=False, **columns)
         if written:
             changed.send(self.model, kind=self.model.kind, using=self.db)
         return written

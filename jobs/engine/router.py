@@ -12,8 +12,11 @@ Model = type[models.Model]
 
 
 def is_apart(model: Model) -> bool:
-    """The engine's own tables, and kinds without foreign keys, which bind nothing to elsewhere."""
-    if model._meta.app_label == "jobs_engine":
+    """The engine's own tables, and kinds without foreign keys, which bind nothing to elsewhere.
+
+    A table that belongs to such a kind says so by `beside_jobs = True`.
+    """
+    if model._meta.app_label == "jobs_engine" or getattr(model, "beside_jobs", False):
         return True
     return issubclass(model, Job) and not any(field.is_relation for field in model._meta.fields)
 

@@ -230,16 +230,21 @@ def test_put_off_writes_new_times_and_leaves_alone_what_was_claimed_meanwhile() 
     claimed = in_state("running")
     first, second = in_state("pending"), in_state("pending")
     moment = timezone.now() + timedelta(minutes=5)
-    for job in (first, second, claimed):
-        job.run_at = moment
-    second.priority = 7
+    moments = {
+        first.pk: moment,
+        second.pk: moment + timedelta(minutes=1),
+        claimed.pk: moment,
+        uuid.uuid4(): moment,
+    }
 
-    assert Probe.objects.put_off([first, second, claimed], "priority") == 2
+    assert Probe.objects.put_off(moments, "cancel_requested_at", rank=7) == 2
 
-    rows = [fresh(job) for job in (first, second)]
-    assert [(row.status, row.due, row.run_at) for row in rows] == [("pending", False, moment)] * 2
-    assert (rows[1].priority, fresh(claimed).status) == (7, "running")
-    assert fresh(claimed).run_at != moment
+    for job in (first, second):
+        row = fresh(job)
+        assert (row.status, row.due, row.rank) == ("pending", False, 7)
+        assert row.run_at == row.cancel_requested_at == moments[job.pk]
+    row = fresh(claimed)
+    assert (row.status, row.cancel_requested_at, row.rank) == ("running", None, 0)
 
 
 def test_rescue_leaves_those_alone_whose_lease_holds() -> None:

@@ -1,5 +1,7 @@
 """A mailer that lets only so many of its mails leave in a minute."""
 
+import contextlib
+import queue
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -10,6 +12,8 @@ import pytest
 from django.core.mail import InvalidMailer, mailers
 from django.db.models.functions import Now
 
+from jobs.engine.execution import Run
+from jobs.engine.retry import Snooze
 from jobs.engine.testing import run_pending
 from jobs.models import EmailJob
 from jobs.pacing import plan
@@ -123,12 +127,54 @@ def test_mails_of_a_mailer_that_is_gone_have_no_pace(
 
 @pytest.mark.django_db(transaction=True)
 def test_each_moment_is_given_once_whoever_asks() -> None:
-    job = EmailJob(mailer="campaign")
-    waits = in_threads(8, lambda: [plan(job, per_minute=6) for _ in range(10)])
-    moments = sorted(wait for some in waits for wait in some)
-    assert moments[0] == 0
-    # They were not asked at quite the same time.
-    assert all(8 < later - earlier < 12 for earlier, later in pairwise(moments))
+    EmailJob.objects.enqueue_many([{"to": ["a@example.org"], "mailer": "campaign"}] * 80)
+    running = queue.SimpleQueue[EmailJob]()
+    for job in EmailJob.objects.claim(80, worker="w", lease_seconds=60):
+        running.put(job)
+    waits = in_threads(8, lambda: [plan(running.get(), per_minute=6) for _ in range(10)])
+    assert sorted(wait for some in waits for wait in some)[0] == 0
+    moments = EmailJob.objects.exclude(leaves_at=None).order_by("leaves_at")
+    assert len(moments) == 79
+    assert all(9.9 < gap < 10.1 for gap in gaps([job.leaves_at for job in moments]))
+
+
+@pytest.mark.django_db
+def test_mails_behind_one_that_waits_get_their_moments_with_it(
+    campaign: Callable[..., None], by_postmark: Postmark
+) -> None:
+    campaign(per_minute=60)
+    jobs = [sent(using="campaign") for _ in range(20)]
+    between = sent(subject="between")
+    EmailJob.objects.filter(pk=between.pk).update(run_at=Now() - timedelta(hours=1))
+    for job in EmailJob.objects.claim(3, worker="w", lease_seconds=60):
+        with contextlib.suppress(Snooze):
+            job.perform(Run(job, lease_ends=float("inf")))
+    assert EmailJob.objects.future().count() == 18
+    planned = [job.leaves_at for job in map(fresh, jobs[1:])]
+    assert all(0.9 < gap < 1.1 for gap in gaps(planned))
+    assert len(by_postmark.mails) == 2
+
+
+@pytest.mark.django_db
+def test_the_moments_of_cancelled_mails_are_free_again(
+    campaign: Callable[..., None], by_postmark: Postmark
+) -> None:
+    campaign(per_minute=1)
+    jobs = [sent(using="campaign") for _ in range(30)]
+    run_pending(EmailJob)
+    assert EmailJob.objects.future().count() == 29
+    for job in map(fresh, jobs[1:]):
+        job.cancel()
+
+    late = sent(using="campaign")
+    run_pending(EmailJob)
+
+    found: Any = EmailJob.objects.annotate(now=Now()).get(pk=late.pk)
+    assert 50 < (found.leaves_at - found.now).total_seconds() <= 60
+    # Where some are left, theirs are kept.
+    behind = sent(using="campaign")
+    run_pending(EmailJob)
+    assert 59 < gaps([fresh(late).leaves_at, fresh(behind).leaves_at])[0] < 61
 
 
 @pytest.mark.django_db
@@ -137,6 +183,25 @@ def test_a_pace_is_a_whole_number_of_mails(settings: Any, per_minute: Any) -> No
     settings.MAILERS = {"default": {"BACKEND": QUEUE, "OPTIONS": {"per_minute": per_minute}}}
     with pytest.raises(InvalidMailer, match=r"per_minute.*1 to 60000"):
         mailers["default"].send_messages([mail()])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_paced_mail_gets_its_turn_in_a_busy_queue(
+    campaign: Callable[..., None],
+    by_postmark: Postmark,
+    worker_process: Callable[..., WorkerProcess],
+) -> None:
+    campaign(per_minute=600)
+    by_postmark.seconds = 0.3
+    rows = {"to": ["ada@example.org"], "text": "x"}
+    EmailJob.objects.enqueue_many([rows | {"subject": "Campaign", "mailer": "campaign"}] * 30)
+    EmailJob.objects.enqueue_many([rows | {"subject": "Other"}] * 2000)
+    worker_process("--kinds", "email", **by_postmark.environment)
+
+    wait_for(lambda: len(by_postmark.sent("Campaign")) == 30, seconds=60)
+
+    assert 0 < len(by_postmark.sent("Other")) < 1000
+    assert not EmailJob.objects.filter(attempts__gt=1).exists()
 
 
 @pytest.mark.django_db(transaction=True)
