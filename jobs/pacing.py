@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from jobs.models.email_job import EmailJob
 
 SECONDS_LATE = 5.0
-MOST_AT_ONCE = 50
-"""So many mails are given their moments in one transaction, which on SQLite keeps others waiting."""
-SEEN_AT_ONCE = 300
+MOST_AT_ONCE = 500
+"""So many mails are given their moments in one transaction, for which on SQLite others wait."""
+SEEN_AT_ONCE = 1000
 
 
 def is_its_moment(moment: datetime | None, *, now: datetime, per_minute: int) -> bool:

@@ -14,7 +14,7 @@ from django.db import (
     router,
     transaction,
 )
-from django.db.models.expressions import Case, RawSQL, Value, When
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 from django.dispatch import Signal
 
@@ -68,16 +68,40 @@ class RowQuerySet(models.QuerySet[R]):
         """Make due jobs {id: when} wait for their moment, which goes to the columns `also` as well.
 
         All of them get `columns`. Those that somebody claimed meanwhile are left alone; returns how
-        many were not. One statement, that grows with them: for some dozens at once.
+        many were not.
         """
-        whens = [When(pk=pk, then=Value(moment)) for pk, moment in moments.items()]
-        moment = Case(*whens, output_field=models.DateTimeField())
-        waiting = self.filter(pk__in=list(moments), status=Status.PENDING, due=True)
-        columns |= dict.fromkeys(("run_at", *also), moment)
-        written = waiting.update(due=False, **columns)
+        # One short statement many times: a single one with a CASE for each row costs ten times that.
+        held = {"status": Status.PENDING, "due": True}
+        named = ["run_at", *also, "due", *columns]
+        rows = [
+            [*[moment] * (1 + len(also)), False, *columns.values(), pk, *held.values()]
+            for pk, moment in moments.items()
+        ]
+        written = self._execute_many(named, ["id", *held], rows)
         if written:
             changed.send(self.model, kind=self.model.kind, using=self.db)
         return written
+
+    def _execute_many(
+        self, named: Sequence[str], where: Sequence[str], rows: Iterable[Sequence[Any]]
+    ) -> int:
+        """UPDATE the columns `named` where those in `where` are equal, once for each row of values."""
+        connection = connections[self.db]
+        meta, quote = self.model._meta, connection.ops.quote_name
+        fields: list[Any] = [meta.get_field(name) for name in (*named, *where)]
+        asked = [f"{quote(field.column)} = %s" for field in fields]
+        assigned, matched = ", ".join(asked[: len(named)]), " AND ".join(asked[len(named) :])
+        values = [
+            [
+                field.get_db_prep_save(value, connection)
+                for field, value in zip(fields, row, strict=True)
+            ]
+            for row in rows
+        ]
+        with connection.cursor() as cursor:
+            sql = f"UPDATE {quote(meta.db_table)} SET {assigned} WHERE {matched}"  # noqa: S608 - names
+            cursor.executemany(sql, values)
+            return int(cursor.rowcount)
 
     def expired(self) -> Self:
         return self.filter(status=Status.RUNNING, lease_until__lt=Now())
