@@ -1,6 +1,7 @@
 """E-mail addresses whose domain has letters beyond ASCII can be spelled in two ways: both are one."""
 
 import contextlib
+import re
 import unicodedata
 
 import idna
@@ -12,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 LONGEST_LOCAL_PART = 64
 # The column's.
 LONGEST = 254
+_LABEL = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)", re.IGNORECASE)
 
 
 def plain(address: str) -> str:
@@ -38,17 +40,31 @@ def spellings(address: str) -> list[str]:
 
 
 def is_deliverable(address: str) -> bool:
-    """Whether a mail server may take it: what a form's check of the letters leaves open."""
-    local, _at, domain = address.rpartition("@")
-    if '"' in local or "\\" in local:
-        # One mailbox would have any number of spellings, each with limits of its own.
+    """Whether a mail may go to it: what a form's check of the letters leaves open."""
+    local = address.rpartition("@")[0]
+    # Some letters beyond ASCII are small or capital ones of letters within.
+    if not local.isascii() or _has_other_spellings(local):
         return False
-    if len(local.encode()) > LONGEST_LOCAL_PART or len(plain(address)) > LONGEST:
+    if len(local) > LONGEST_LOCAL_PART or len(plain(address)) > LONGEST:
         return False
+    return _is_domain(domain_of(address))
+
+
+def _has_other_spellings(local: str) -> bool:
+    """Whether one mailbox would have any number of spellings, each with limits of its own.
+
+    In quotes, or as an encoded word, which in a mail's header is read as what it stands for.
+    """
+    return '"' in local or "\\" in local or local.startswith("=?")
+
+
+def _is_domain(domain: str) -> bool:
+    """Whether DNS could know it, which it does no IP address in brackets."""
     try:
-        return domain.startswith("[") or bool(idna.encode(domain, uts46=True))
+        ascii_form = domain if domain.isascii() else idna.encode(domain, uts46=True).decode()
     except idna.IDNAError:
         return False
+    return all(_LABEL.fullmatch(label) for label in ascii_form.split("."))
 
 
 def validate_deliverable(address: str) -> None:
