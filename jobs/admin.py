@@ -4,9 +4,11 @@ from typing import Any, ClassVar
 
 from django.conf import settings
 from django.contrib import admin, messages
+from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.core.mail import EmailMessage
 from django.db import DatabaseError
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.defaultfilters import filesizeformat
@@ -55,6 +57,15 @@ class ImportJobAdmin(JobAdmin):
         return f"{job.user.handle}/{job.slug}"
 
 
+class MailList(ChangeList):
+    """Mails without what no list shows: a page of them could be a gigabyte."""
+
+    UNREAD = ("text", "html", "headers", "attachments", "attempt_log")
+
+    def get_queryset(self, *args: Any, **kwargs: Any) -> QuerySet[EmailJob]:
+        return super().get_queryset(*args, **kwargs).defer(*self.UNREAD)
+
+
 @admin.register(EmailJob)
 class EmailJobAdmin(JobAdmin):
     """Mails: who was written to about what, and what the provider said of it.
@@ -89,6 +100,9 @@ class EmailJobAdmin(JobAdmin):
     ) -> HttpResponse:
         shown = {"may_send_test": self.has_change_permission(request), **(extra_context or {})}
         return super().changelist_view(request, shown)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return MailList
 
     def get_urls(self) -> list[URLPattern]:
         test = self.admin_site.admin_view(require_POST(self.send_test))

@@ -5,7 +5,9 @@ from html import unescape
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from accounts.models import User
 from jobs.engine.testing import assert_enqueued, run_pending
@@ -60,6 +62,28 @@ def test_the_list_is_searched_by_every_recipient_and_by_subject(desk: Client) ->
         assert listed(desk, q=words) == ["Two"], words
     assert listed(desk, q="nobody") == []
     assert sorted(listed(desk, status__exact="pending")) == ["One", "Two"]
+
+
+def reading(desk: Client, **action: Any) -> list[str]:
+    """The statements by which the list, or an action on all of it, reads mails."""
+    with CaptureQueriesContext(connection) as queries:
+        answer = desk.post(LIST, action) if action else desk.get(LIST)
+    assert answer.status_code == (302 if action else 200)
+    told = [query["sql"] for query in queries]
+    return [sql for sql in told if re.match(r'SELECT .*"subject".* FROM "jobs_emailjob"', sql)]
+
+
+def test_the_list_reads_no_text_and_no_mail_by_itself(desk: Client) -> None:
+    jobs = [sent(subject=f"Mail {number}") for number in range(3)]
+    for job in jobs:
+        job.cancel()
+    chosen = {"action": "retry", "_selected_action": [str(job.pk) for job in jobs]}
+
+    for statements in (reading(desk), reading(desk, **chosen)):
+        (statement,) = statements
+        for column in ("text", "html", "headers", "attachments", "attempt_log"):
+            assert f'"jobs_emailjob"."{column}"' not in statement
+    assert {fresh(job).status for job in jobs} == {"pending"}
 
 
 def test_the_text_is_shown_only_with_the_permission_for_it(desk: Client) -> None:
