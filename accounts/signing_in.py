@@ -4,6 +4,7 @@ import enum
 import secrets
 import uuid
 from datetime import timedelta
+from typing import Any
 
 from django.db import transaction
 from django.db.models import F
@@ -60,20 +61,23 @@ def new_row(address: str, *, leads_to: str, is_told: bool) -> tuple[SignInToken,
 
 def found(token: str) -> tuple[State, SignInToken | None]:
     """What has become of a link; the row where it is open."""
-    row = SignInToken.objects.filter(token_hash=hash_of(token)).first()
-    state = state_of(row.pk) if row else State.UNKNOWN
+    state, row = _read(token_hash=hash_of(token))
     return state, row if state is State.OPEN else None
 
 
 def state_of(row_id: uuid.UUID) -> State:
     """What has become of a row."""
-    rows = SignInToken.objects.filter(pk=row_id)
-    row = rows.first()
+    return _read(pk=row_id)[0]
+
+
+def _read(**which: Any) -> tuple[State, SignInToken | None]:
+    row = SignInToken.objects.annotate(now=Now()).filter(**which).first()
     if row is None:
-        return State.UNKNOWN
+        return State.UNKNOWN, None
     if row.used_at or row.codes_tried >= SignInToken.MOST_CODES:
-        return State.USED
-    return State.OPEN if rows.open().exists() else State.EXPIRED
+        return State.USED, row
+    is_open = row.expires_at > row.now  # type: ignore[attr-defined]
+    return State.OPEN if is_open else State.EXPIRED, row
 
 
 def person_of(row: SignInToken) -> User | None:

@@ -11,6 +11,7 @@ from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Now
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from accounts.models import SignInToken, User
 from accounts.signing_in import VALID_FOR, sweep
@@ -131,6 +132,15 @@ def test_opening_the_link_ten_times_consumes_nothing(
 
     assert client.post(mail.path)["Location"] == "/"
     assert who(client) == str(ada.pk)
+
+
+def test_what_became_of_a_link_is_read_once(client: Client, ada: User, mailoutbox: Outbox) -> None:
+    mail = mailed(client, mailoutbox, ADDRESS)
+
+    with CaptureQueriesContext(connection) as queries:
+        assert Client().get(mail.path).status_code == 200
+
+    assert sum("accounts_signintoken" in query["sql"] for query in queries) == 1
 
 
 def test_a_used_link_is_over(client: Client, ada: User, mailoutbox: Outbox) -> None:
