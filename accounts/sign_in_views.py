@@ -34,7 +34,6 @@ from accounts.signing_in import (
     link_for,
     person_of,
     sign_in_by,
-    state_of,
     try_code,
 )
 from accounts.tokens import hide_token
@@ -91,7 +90,7 @@ def begin(request: HttpRequest, person: User, *, leads_to: str) -> HttpResponse:
     return response
 
 
-def over(request: HttpRequest, state: State = State.USED) -> HttpResponse:
+def over(request: HttpRequest, state: State) -> HttpResponse:
     """404 for a link that never was, 410 for one that was."""
     status = 404 if state is State.UNKNOWN else 410
     return render(request, "accounts/sign_in_over.html", {"state": state.value}, status=status)
@@ -166,10 +165,9 @@ class SignInCode(View):
         except WrongCode as wrong:
             form.say_wrong(wrong.left)
             return self.page(request, asked, form)
-        except Over:
-            state = state_of(asked.row)
+        except Over as end:
             # This browser did ask, so what is not there any more was swept.
-            return over(request, State.EXPIRED if state is State.UNKNOWN else state)
+            return over(request, State.EXPIRED if end.state is State.UNKNOWN else end.state)
 
     def tried(self, request: HttpRequest, asked: Asked, code: str) -> SignInToken:
         # None for the address: five codes for each of its mails are few, and by a limit of the
@@ -204,8 +202,8 @@ class SignInLink(View):
             person = person_of(row)
             speak_to(person)
             return super().dispatch(request, row=row, person=person)
-        except Over:
-            return over(request)
+        except Over as end:
+            return over(request, end.state)
 
     def get(self, request: HttpRequest, *, row: SignInToken, person: User | None) -> HttpResponse:
         return self.page(request, row, person, HandleForm())

@@ -21,8 +21,21 @@ KEPT_FOR = timedelta(days=1)
 """After its end a link is still told apart from one that never was."""
 
 
+class State(enum.Enum):
+    OPEN = "open"
+    USED = "used"
+    EXPIRED = "expired"
+    UNKNOWN = "unknown"
+    BARRED = "barred"
+    """Open, but nobody may sign in by it: the person was shut out, or no new one may come."""
+
+
 class Over(Exception):
-    """The link or code was used, expired, was tried too often, or its person may not sign in."""
+    """The link or code signs nobody in; `state` says why."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state.value)
+        self.state = state
 
 
 class WrongCode(Exception):
@@ -31,13 +44,6 @@ class WrongCode(Exception):
     def __init__(self, left: int) -> None:
         super().__init__(f"wrong code, {left} left")
         self.left = left
-
-
-class State(enum.Enum):
-    OPEN = "open"
-    USED = "used"
-    EXPIRED = "expired"
-    UNKNOWN = "unknown"
 
 
 def new_row(address: str, *, leads_to: str, is_told: bool) -> tuple[SignInToken, str, str]:
@@ -84,7 +90,7 @@ def person_of(row: SignInToken) -> User | None:
     """Whom the row signs in: who has the address now; None for somebody new. Raises Over."""
     person = User.objects.at(row.address)
     if not (person.is_active if person else may_sign_up(row.address)):
-        raise Over
+        raise Over(State.BARRED)
     return person
 
 
@@ -94,7 +100,7 @@ def sign_in_by(row: SignInToken) -> User:
         _consume(row)
         person = person_of(row)
         if person is None:
-            raise Over
+            raise Over(State.BARRED)
     return person
 
 
@@ -116,14 +122,14 @@ def try_code(row_id: uuid.UUID, code: str) -> SignInToken:
     """
     mine = SignInToken.objects.filter(pk=row_id)
     if mine.open().update(codes_tried=F("codes_tried") + 1) != 1:
-        raise Over
+        raise Over(state_of(row_id))
     row = mine.get()
     if secrets.compare_digest(row.code_hash, _hash_of_code(row_id, code)):
         mine.update(codes_tried=F("codes_tried") - 1)
         return row
     left = SignInToken.MOST_CODES - row.codes_tried
     if left <= 0:
-        raise Over
+        raise Over(State.USED)
     raise WrongCode(left)
 
 
@@ -149,7 +155,7 @@ def _consume(row: SignInToken) -> None:
     # All lock in the same order, so that two links of one address used at once do not deadlock.
     list(rows.select_for_update().order_by("pk").values_list("pk"))
     if rows.filter(pk=row.pk).update(used_at=Now()) != 1:
-        raise Over
+        raise Over(state_of(row.pk))
     rows.update(used_at=Now())
 
 

@@ -105,7 +105,9 @@ def test_a_link_is_over_when_sign_up_was_closed_meanwhile(
     mail = mailed(client, mailoutbox, NEW)
     settings.FORGE_SIGN_UP = "closed"
 
-    assert client.post(mail.path, {"handle": "babbage"}).status_code == 410
+    page = client.post(mail.path, {"handle": "babbage"})
+
+    assert (page.status_code, "sign nobody in" in page.text) == (410, True)
     assert not User.objects.exists()
 
 
