@@ -47,8 +47,9 @@ ASKED_FROM_NETWORK = Limit("sign-in mails asked from a network", 60, timedelta(h
 # so often that the last mail has not expired when the next one may go out.
 MAILS_AT_ONCE = Limit("sign-in mails to an address at once", 1, timedelta(minutes=1))
 MAILS = Limit("sign-in mails to an address", 5, timedelta(hours=1))
-# Fewer than to the address, so that one stranger cannot use up its owner's.
-MAILS_FROM_NETWORK = Limit("sign-in mails to an address from a network", 3, timedelta(hours=1))
+# Fewer than half of those to the address, so that one stranger cannot use up its owner's: a
+# computer with IPv4 and IPv6 is two networks.
+MAILS_FROM_NETWORK = Limit("sign-in mails to an address from a network", 2, timedelta(hours=1))
 CODES_FROM_NETWORK = Limit("codes from a network", 30, timedelta(hours=1))
 
 
