@@ -37,10 +37,12 @@ def ask(request: HttpRequest, typed: str, *, leads_to: str, may_send: bool) -> S
     # To the address that the person has, not to one that the database takes for equal.
     address = person.email if person else plain(typed)
     really = wanted and may_send
+    row, token, code = new_row(address, leads_to=leads_to, is_told=really)
+    # Before the transaction, which on SQLite keeps all others from writing.
+    with translation.override(language_of(person)):
+        message = compose(request, row, person=person, token=token, code=code)
     with transaction.atomic():
-        row, token, code = new_row(address, leads_to=leads_to, is_told=really)
-        with translation.override(language_of(person)):
-            message = compose(request, row, person=person, token=token, code=code)
+        row.save(force_insert=True)
         _send(message, really=really)
     return row
 

@@ -3,12 +3,12 @@
 import enum
 import secrets
 import uuid
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F
-from django.db.models.functions import Now
+from django.db.models import F, Max
+from django.db.models.functions import Coalesce, Now
 from django.utils.crypto import salted_hmac
 
 from accounts.limits import sweep_allowances
@@ -47,22 +47,31 @@ class WrongCode(Exception):
 
 
 def new_row(address: str, *, leads_to: str, is_told: bool) -> tuple[SignInToken, str, str]:
-    """(row, token, code); the only place where token and code are known.
+    """(row, token, code); the only place where token and code are known. The row is yet to be saved.
 
     A row whose code nobody `is_told` has none, so that it cannot be guessed: guesses at an address
     are thus as few as the mails to it, and need no limit that a stranger could use up.
     """
     token, code, no_code = new_token(), f"{secrets.randbelow(1_000_000):06}", new_token()
-    pk = uuid.uuid4()
-    row = SignInToken.objects.create(
+    pk, now = uuid.uuid4(), _now()
+    row = SignInToken(
         pk=pk,
         token_hash=hash_of(token),
         code_hash=_hash_of_code(pk, code if is_told else no_code),
         address=address,
         leads_to=leads_to,
-        expires_at=Now() + VALID_FOR,
+        created_at=now,
+        expires_at=now + VALID_FOR,
     )
     return row, token, code
+
+
+def _now() -> datetime:
+    """The time of the database, by whose clock rows end."""
+    # An aggregate answers where there is no row, and here there is none to read.
+    nothing = SignInToken.objects.filter(token_hash="")
+    now: datetime = nothing.aggregate(now=Coalesce(Max("created_at"), Now()))["now"]
+    return now
 
 
 def found(token: str) -> tuple[State, SignInToken | None]:
@@ -138,9 +147,11 @@ def link_for(row: SignInToken) -> str:
 
     Raises Over.
     """
+    new, token, _code = new_row(row.address, leads_to=row.leads_to, is_told=False)
     with transaction.atomic():
         _consume(row)
-        return new_row(row.address, leads_to=row.leads_to, is_told=False)[1]
+        new.save(force_insert=True)
+    return token
 
 
 def sweep() -> dict[str, int]:

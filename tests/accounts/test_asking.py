@@ -5,18 +5,22 @@ import secrets
 import statistics
 import threading
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.core.mail import EmailMultiAlternatives
 from django.db import connection
+from django.db.models.functions import Now
+from django.template import Template
 from django.test import Client
+from django.test.signals import template_rendered
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts.models import Allowance, SignInToken, User
 from accounts.sign_in_views import ASKED_FROM_NETWORK, CODES_FROM_NETWORK, MAILS_AT_ONCE
+from accounts.signing_in import VALID_FOR
 from forge.mailers import mailers
 from jobs.engine.wakeup import Waker, channel_of
 from jobs.models import EmailJob
@@ -94,6 +98,41 @@ def test_a_mail_and_no_mail_cost_the_same_statements(queueing: None) -> None:
     assert costs[0] == costs[1] == costs[2]
     assert "INSERT jobs_emailjob" in costs[0]
     assert [job.to for job in EmailJob.objects.all()] == [[KNOWN]]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("address", [KNOWN, UNKNOWN, LEFT])
+def test_nobody_waits_to_write_while_a_mail_is_worded(
+    queueing: None, client: Client, address: str
+) -> None:
+    in_transaction: dict[str, bool] = {}
+
+    def note(template: Template, **_more: Any) -> None:
+        in_transaction[str(template.name)] = connection.in_atomic_block
+
+    template_rendered.connect(note)
+    try:
+        ask(client, address)
+    finally:
+        template_rendered.disconnect(note)
+
+    worded = {f"accounts/mail/sign_in.{name}" for name in ("subject.txt", "txt", "html")}
+    assert worded <= set(in_transaction)
+    assert not any(in_transaction.values())
+
+
+def test_row_and_mail_tell_the_time_of_the_database(
+    client: Client, mailoutbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as clock:
+        clock.setattr(timezone, "now", lambda: datetime(2001, 2, 3, tzinfo=UTC))
+        ask(client, KNOWN)
+
+    row: Any = SignInToken.objects.annotate(now=Now()).get()
+    assert timedelta() <= row.now - row.created_at < timedelta(minutes=1)
+    assert row.expires_at - row.created_at == VALID_FOR
+    assert f"{row.created_at:%Y-%m-%d %H:%M} UTC" in mailoutbox[0].body
+    assert f"{row.expires_at:%d %b %Y %H:%M:%S}" in str(mailoutbox[0].message()["Expires"])
 
 
 @pytest.mark.django_db(transaction=True)
