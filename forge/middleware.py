@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from asgiref.sync import iscoroutinefunction
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
+from django.urls import Resolver404, resolve
 from django.utils.decorators import sync_and_async_middleware
 from django.utils.deprecation import MiddlewareMixin
 
@@ -20,7 +21,7 @@ def only_utf8(get_response: Handler) -> Handler:
     """Answer 400 to a body in another encoding.
 
     Python knows encodings that are no encodings of text, or that yield what no database takes;
-    browsers send UTF-8.
+    browsers send UTF-8. Mail programs that switch off a mail name what they like, and send ASCII.
     """
 
     def refused(request: HttpRequest) -> HttpResponse | None:
@@ -28,6 +29,9 @@ def only_utf8(get_response: Handler) -> Handler:
             request.content_params.get("charset", "utf-8") if request.content_params else "utf-8"
         )
         if charset.strip().lower() in CHARSETS:
+            return None
+        if _switches_off_a_mail(request):
+            request.encoding = "utf-8"
             return None
         return HttpResponseBadRequest("Send this in UTF-8.\n", content_type="text/plain")
 
@@ -42,6 +46,14 @@ def only_utf8(get_response: Handler) -> Handler:
         return refused(request) or get_response(request)  # type: ignore[return-value]
 
     return answer
+
+
+def _switches_off_a_mail(request: HttpRequest) -> bool:
+    """Whether it is for the address that `List-Unsubscribe` names."""
+    try:
+        return resolve(request.path_info).view_name == "switch_off_mail"
+    except Resolver404:
+        return False
 
 
 @sync_and_async_middleware

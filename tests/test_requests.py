@@ -2,7 +2,10 @@
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.test import AsyncClient, Client
+from django.http import HttpResponse
+from django.test import AsyncClient, Client, RequestFactory
+
+from forge.middleware import only_utf8
 
 BODY = b'--x\r\nContent-Disposition: form-data; name="email"\r\n\r\n\\ud800\r\n--x--\r\n'
 
@@ -36,6 +39,17 @@ def test_the_same_holds_for_the_server_that_runs_it() -> None:
         return int(answer.status_code)
 
     assert async_to_sync(ask)() == 400
+
+
+@pytest.mark.parametrize("charset", ["ISO-8859-1", "hex", "utf-16"])
+def test_what_switches_off_a_mail_is_read_as_what_it_is(charset: str) -> None:
+    kind = f"application/x-www-form-urlencoded; charset={charset}"
+    body = b"List-Unsubscribe=One-Click"
+    request = RequestFactory().generic("POST", "/preferences/mail/x", body, content_type=kind)
+
+    answer = only_utf8(lambda request: HttpResponse(request.POST["List-Unsubscribe"]))
+
+    assert answer(request).content == b"One-Click"
 
 
 def test_no_answer_is_a_blank_page() -> None:

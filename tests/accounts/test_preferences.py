@@ -197,6 +197,21 @@ def test_mail_programs_switch_off_with_one_request_and_without_a_cookie(ada: Use
     assert not answer.cookies
 
 
+@pytest.mark.parametrize("charset", ["ISO-8859-1", "windows-1252", "hex", "utf-16", "none"])
+def test_mail_programs_switch_off_whatever_they_say_of_their_letters(
+    ada: User, charset: str
+) -> None:
+    kind = f"application/x-www-form-urlencoded; charset={charset}"
+    body = b"List-Unsubscribe=One-Click"
+    path = switch_off_path(ada, "mail_failed")
+
+    assert Client().generic("POST", path, body, content_type=kind).status_code == 200
+    assert not fresh(ada).mail_failed
+    for elsewhere in ("/preferences", "/preferences/mail/"):
+        answer = Client().generic("POST", elsewhere, body, content_type=kind)
+        assert answer.status_code == 400
+
+
 def test_the_page_speaks_the_language_of_the_mail(client: Client, ada: User) -> None:
     User.objects.update(language="fr")
     assert speaks(client.get(switch_off_path(ada, "mail_failed"))) == "fr"
