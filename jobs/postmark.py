@@ -1,5 +1,6 @@
 """Postmark, by its HTTP API."""
 
+import ssl
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -9,6 +10,7 @@ from django.conf import settings
 from django.core.mail import EmailMessage, InvalidMailer
 from django.core.mail.backends.base import BaseEmailBackend
 from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
+from urllib3.exceptions import SSLError as TlsError
 
 from jobs.delivery import Receipt, Unauthorized, Unsure, seconds_of
 from jobs.engine.retry import Failed, Permanent, RetryAfter
@@ -108,10 +110,15 @@ class PostmarkBackend(BaseEmailBackend):
 
 def _never_connected(error: requests.RequestException) -> bool:
     """Whether the request certainly did not leave."""
-    if isinstance(error, (requests.ConnectTimeout, requests.exceptions.SSLError)):
-        return True
-    cause = getattr(error.args[0] if error.args else None, "reason", None)
+    cause = getattr(_first(error), "reason", None)
+    if isinstance(cause, TlsError):
+        # Of the faults of TLS only this one cannot come after the request.
+        return isinstance(_first(cause), ssl.SSLCertVerificationError)
     return isinstance(cause, (NewConnectionError, ConnectTimeoutError))
+
+
+def _first(error: Exception) -> Any:
+    return error.args[0] if error.args else None
 
 
 def _good(answer: requests.Response) -> bool:

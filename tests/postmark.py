@@ -71,6 +71,12 @@ class Postmark:
     def sent(self, subject: str) -> list[dict[str, Any]]:
         return [mail for mail in self.mails if mail["Subject"] == subject]
 
+    def take(self, mail: dict[str, Any]) -> None:
+        with self._lock:
+            mail["MessageID"] = str(uuid.uuid4())
+            mail["at"] = time.time()
+            self.mails.append(mail)
+
     # What it answers.
 
     def _email(self, request: Request) -> Response:
@@ -86,10 +92,7 @@ class Postmark:
         wrong = self._wrong(mail)
         if wrong:
             return wrong
-        with self._lock:
-            mail["MessageID"] = str(uuid.uuid4())
-            mail["at"] = time.time()
-            self.mails.append(mail)
+        self.take(mail)
         if self.loses_answers:
             self.released.wait(60)
         dead = sorted(self.inactive & set(_addresses(mail)))

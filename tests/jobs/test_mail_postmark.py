@@ -3,13 +3,15 @@
 import base64
 import email
 import email.policy
+import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.mime.message import MIMEMessage
 from email.mime.multipart import MIMEMultipart
 from email.mime.text import MIMEText
 from email.utils import format_datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +30,7 @@ from jobs.models import EmailJob
 from jobs.postmark import session
 from tests.jobs.mailing import fresh, queued, sent
 from tests.postmark import TOKEN, Postmark, answer, problem
+from tests.tls import BreakingServer
 
 pytestmark = pytest.mark.django_db
 
@@ -237,10 +240,41 @@ def test_while_postmark_is_down_a_mail_waits(by_postmark: Postmark) -> None:
     assert by_postmark.asked == [("POST", "/email")]
 
 
-def test_trouble_with_tls_is_tried_again(settings: Any, postmark: Postmark) -> None:
-    settings.MAILERS = queued(postmark.mailer(api_url=postmark.url.replace("http:", "https:")))
+@pytest.fixture
+def breaking(by_postmark: Postmark, tmp_path: Path) -> Iterator[BreakingServer]:
+    """What Postmark takes over TLS, of which its answer breaks."""
+    server = BreakingServer(tmp_path, lambda body: by_postmark.take(json.loads(body)))
+    yield server
+    server.stop()
+
+
+def test_a_fault_of_tls_after_the_mail_left_leaves_it_in_doubt(
+    settings: Any,
+    by_postmark: Postmark,
+    breaking: BreakingServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(breaking.certificate))
+    settings.MAILERS = queued(by_postmark.mailer(api_url=breaking.url))
     job = attempt(sent())
-    assert (job.status, job.handed_over_at) == ("pending", None)
+    assert (job.status, len(by_postmark.mails)) == ("pending", 1)
+    assert job.handed_over_at is not None
+    assert "SSLError" in job.error_message
+
+    settings.MAILERS = queued(by_postmark.mailer())
+    forget_the_hand_over(job)
+    job = attempt(job)
+
+    assert (job.status, len(by_postmark.mails)) == ("completed", 1)
+    assert job.provider_message_id == by_postmark.mails[0]["MessageID"]
+
+
+def test_a_certificate_that_nobody_trusts_is_met_before_anything_leaves(
+    settings: Any, by_postmark: Postmark, breaking: BreakingServer
+) -> None:
+    settings.MAILERS = queued(by_postmark.mailer(api_url=breaking.url))
+    job = attempt(sent())
+    assert (job.status, job.handed_over_at, by_postmark.mails) == ("pending", None, [])
     assert "SSLError" in job.error_message
 
 
