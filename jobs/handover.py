@@ -93,7 +93,7 @@ class Handover:
         rest = self._rest(message.recipients())
         message.recipients = lambda: rest  # type: ignore[method-assign]
         # Written before the mail leaves, and fenced: who lost the claim sends nothing.
-        job.report(handed_over_at=Now(), leaves_at=None)
+        job.note(handed_over_at=Now(), leaves_at=None)
         try:
             return self._unless_later(self._service.deliver(message, key=str(job.pk)), message)
         except Unsure as error:
@@ -103,7 +103,7 @@ class Handover:
             failed = Failed(reason) if error.seconds is None else RetryAfter(error.seconds, reason)
             raise failed from error
         except (Failed, Unauthorized):
-            job.report(handed_over_at=None)
+            job.note(handed_over_at=None)
             raise
 
     def _check_that_it_may_leave(self) -> None:
@@ -137,7 +137,7 @@ class Handover:
             return replace(receipt, refused={**receipt.refused, **receipt.later})
         job = self._job
         sent = {bare(one) for one in message.recipients()} - {*receipt.refused, *receipt.later}
-        job.report(
+        job.note(
             accepted=[*job.accepted, *sorted(sent)],
             refused={**job.refused, **receipt.refused},
             provider_answer=job.answers(receipt),

@@ -176,6 +176,10 @@ class Job(JobRow):
         """running → running: progress columns only."""
         self._move(Status.RUNNING, **columns)
 
+    def note(self, *, among: Q | None = None, **columns: Any) -> None:
+        """running → running: the kind's own columns, if the row is `among`; else LostClaim too."""
+        self._move(Status.RUNNING, among=among, **columns)
+
     def retry_later(self, delay: float, entry: Mapping[str, Any]) -> None:
         """running → pending, due in `delay` seconds; the attempt stays spent."""
         self._back(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError, OperationalError, transaction
+from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -50,6 +51,7 @@ WORKER_VERBS: dict[str, Callable[[Probe], Any]] = {
     "snooze": lambda job: job.snooze(60, entry(job)),
     "cancelled": lambda job: job.cancelled(entry(job)),
     "report": lambda job: job.report(progress_pct=5),
+    "note": lambda job: job.note(argument="5"),
 }
 AFTER = {
     "complete": "completed",
@@ -59,6 +61,7 @@ AFTER = {
     "snooze": "pending",
     "cancelled": "cancelled",
     "report": "running",
+    "note": "running",
 }
 
 
@@ -95,6 +98,17 @@ def test_a_lost_claim_can_change_nothing(verb: str) -> None:
         WORKER_VERBS[verb](zombie)
 
     assert Probe.objects.filter(pk=newer.pk).values().get() == before
+
+
+def test_a_note_is_written_where_its_condition_holds_and_else_nothing_is() -> None:
+    job = in_state("running")
+    before = Probe.objects.filter(pk=job.pk).values().get()
+    with pytest.raises(LostClaim):
+        job.note(among=Q(run_at__gt=Now()), argument="5")
+    assert Probe.objects.filter(pk=job.pk).values().get() == before
+
+    job.note(among=Q(run_at__lte=Now()), argument="5")
+    assert fresh(job).argument == "5"
 
 
 def test_a_claim_starts_an_attempt_from_zero_percent() -> None:

@@ -69,7 +69,7 @@ def test_a_worker_that_dies_before_it_sends_still_mails_once_with_the_same_id(
     (held,) = EmailJob.objects.claim(1, worker="dead", lease_seconds=30)
     from django.db.models.functions import Now
 
-    held.report(handed_over_at=Now())
+    held.note(handed_over_at=Now())
     EmailJob.objects.rescue(dead=["dead"])
 
     mail_worker()

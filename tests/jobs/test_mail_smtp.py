@@ -288,7 +288,7 @@ def test_who_cannot_be_asked_after_the_last_attempt_leaves_it_in_doubt(by_smtp: 
     job = sent()
     EmailJob.objects.filter(pk=job.pk).update(attempts=job.max_attempts - 1)
     (held,) = EmailJob.objects.claim(1, worker="dead", lease_seconds=30)
-    held.report(handed_over_at=Now())
+    held.note(handed_over_at=Now())
     EmailJob.objects.rescue(dead=["dead"])
 
     job = attempt(job)
