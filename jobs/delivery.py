@@ -13,6 +13,8 @@ from typing import Protocol, cast
 from django.core.mail import EmailMessage, InvalidMailer, mailers
 from django.core.mail.backends.base import BaseEmailBackend
 
+from jobs.engine.retry import Failed, RetryAfter
+
 ALIAS = "delivery"
 LONGEST_WAIT = 24 * 3600.0
 
@@ -48,25 +50,33 @@ class Unsure(Exception):
         super().__init__(reason)
         self.seconds = seconds
 
+    def failure(self) -> Failed:
+        """What it is for a question, or for an attempt after which there are others."""
+        reason = str(self)
+        return Failed(reason) if self.seconds is None else RetryAfter(self.seconds, reason)
+
 
 class Provider(Protocol):
-    """Besides what is said below, every method raises `Unauthorized`, and `retry.Failed`,
-    `Permanent` and `RetryAfter` when the mail was certainly not taken."""
+    """Every method raises `Unauthorized`."""
 
     can_find: bool
     """Whether `find` can know anything."""
 
     def deliver(self, message: EmailMessage, *, key: str) -> Receipt:
-        """Hand over one mail that is known by `key` from now on; raises Unsure.
+        """Hand over one mail that is known by `key` from now on.
 
-        It goes to the message's `recipients()`, who may be fewer than its headers name.
+        Raises `Unsure`, and `retry.Failed`, `Permanent` and `RetryAfter` when it was certainly not
+        taken. It goes to the message's `recipients()`, who may be fewer than its headers name.
         """
 
     def find(self, key: str) -> Receipt | None:
-        """The receipt of a mail that was taken before, where the provider can look it up."""
+        """The receipt of a mail that was taken before; None when it certainly was not.
+
+        Raises `retry.Failed` and `RetryAfter`, but never `Permanent`, when that cannot be told now.
+        """
 
     def probe(self) -> None:
-        """Return if the provider would take mails now."""
+        """Return if the provider would take mails now; raises whatever it meets."""
 
 
 class AnyBackend:

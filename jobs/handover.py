@@ -1,7 +1,6 @@
 """One attempt to hand a mail over to its provider, after which no mail is sent twice or lost."""
 
 import logging
-import threading
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
@@ -13,7 +12,7 @@ from django.db.models.functions import Now
 from jobs import delivery
 from jobs.delivery import Receipt, Unauthorized, Unsure
 from jobs.engine.execution import Run
-from jobs.engine.retry import Failed, Permanent, RetryAfter, Snooze
+from jobs.engine.retry import Failed, InDoubt, Permanent, RetryAfter, Snooze
 from jobs.mail_addresses import bare, normal_all
 from jobs.pacing import is_its_moment, plan
 
@@ -25,8 +24,11 @@ logger = logging.getLogger(__name__)
 SECONDS_TO_BE_FOUND = 5.0
 """So long a provider may need before a mail that it took is found there."""
 SECONDS_TO_ASK_AGAIN = 60.0
-SECONDS_IN_DOUBT = 3600.0
-"""So long a provider that does not answer is asked whether it took a mail for the last time."""
+SECONDS_IN_DOUBT = 2 * 3600.0
+"""So long after the hand-over a provider that does not answer is asked whether it took the mail.
+
+Longer than the longest back-off, after which a last attempt begins to ask.
+"""
 NOT_THERE = "the provider does not have it"
 IN_DOUBT = "nobody knows whether it was sent"
 
@@ -46,7 +48,10 @@ class Handover:
         try:
             return self._found() or self._delivered()
         except Failed as error:
-            if not (self._job.accepted and (self._is_last or isinstance(error, Permanent))):
+            over = isinstance(error, Permanent) or (
+                self._is_last and not isinstance(error, InDoubt)
+            )
+            if not (self._job.accepted and over):
                 raise
             # Some have it, so it did not fail: the others stand beside it.
             rest = self._rest(normal_all(self._job.recipients))
@@ -63,26 +68,21 @@ class Handover:
         try:
             found = service.find(str(job.pk))
         except Failed as error:
-            if self._is_last and ago < SECONDS_IN_DOUBT:
-                raise Snooze(SECONDS_TO_ASK_AGAIN, f"{error} It may have this mail.") from error
+            if self._is_last:
+                raise self._later_or_never(error, left=SECONDS_IN_DOUBT - ago) from error
             raise
         if found is None and ago < SECONDS_TO_BE_FOUND:
             raise Snooze(SECONDS_TO_BE_FOUND - ago, "Its provider may not find it yet.")
         return found
 
-    def _found_at_last(self, unsure: Unsure) -> Receipt:
-        """The receipt of this attempt, the last one, whose answer was lost; raises Failed."""
-        found, service = None, self._service
-        if service.can_find:
-            stopped = threading.Event()
-            self._run.when_stopped(stopped.set)
-            stopped.wait(SECONDS_TO_BE_FOUND)
-            self._run.check()
-            found = service.find(str(self._job.pk))
-        if found is None:
-            known = NOT_THERE if service.can_find else IN_DOUBT
-            raise Failed(f"{unsure} In the end {known}.") from unsure
-        return found
+    @staticmethod
+    def _later_or_never(error: Failed, *, left: float) -> Exception:
+        """What a look-up that failed means in the last attempt, with so many seconds left to ask."""
+        if left <= 0:
+            return Failed(f"{error} In the end {IN_DOUBT}.")
+        asked = error.seconds if isinstance(error, RetryAfter) else 0
+        wait = min(max(SECONDS_TO_ASK_AGAIN, asked), left)
+        return Snooze(wait, f"{error} It may have this mail.")
 
     # This attempt.
 
@@ -97,21 +97,25 @@ class Handover:
         try:
             return self._unless_later(self._service.deliver(message, key=str(job.pk)), message)
         except Unsure as error:
-            if self._is_last:
-                return self._found_at_last(error)
-            reason = str(error)
-            failed = Failed(reason) if error.seconds is None else RetryAfter(error.seconds, reason)
-            raise failed from error
+            raise self._unheard(error) from error
         except (Failed, Unauthorized):
             job.note(handed_over_at=None)
             raise
+
+    def _unheard(self, unsure: Unsure) -> Failed:
+        """What a lost answer means; after the last attempt it is asked for, and nothing is sent."""
+        if not self._is_last:
+            return unsure.failure()
+        if not self._service.can_find:
+            return Failed(f"{unsure} In the end {IN_DOUBT}.")
+        return InDoubt(max(SECONDS_TO_BE_FOUND, unsure.seconds or 0), str(unsure))
 
     def _check_that_it_may_leave(self) -> None:
         """Raise Permanent when it is too late for that, Snooze while its mailer's pace forbids it."""
         job = self._job
         if job.attempts > job.max_attempts:
             known = NOT_THERE if self._service.can_find else IN_DOUBT
-            raise Permanent(f"The worker died when it handed it over for the last time: {known}.")
+            raise Permanent(f"Nobody heard how its last attempt ended. In the end {known}.")
         if job.not_after is not None and self._started >= job.not_after:
             raise Permanent("It was not sent in time: what it says is over.")
         self._wait_for_its_moment()

@@ -71,6 +71,15 @@ class PostmarkBackend(BaseEmailBackend):
         return Receipt(str(told["MessageID"])[:100], words, _inactive(words))
 
     def find(self, key: str) -> Receipt | None:
+        try:
+            return self._found(key)
+        except Unsure as error:
+            raise error.failure() from error
+        except Permanent as error:
+            # Only the question was refused, not the mail.
+            raise Failed(str(error)) from error
+
+    def _found(self, key: str) -> Receipt | None:
         query = {
             "count": "1",
             "offset": "0",
@@ -81,7 +90,9 @@ class PostmarkBackend(BaseEmailBackend):
         told = _json(answer)
         if not _good(answer):
             raise _refusal(answer, told)
-        for entry in told.get("Messages") or ():
+        if not isinstance(told.get("Messages"), list):
+            raise Failed("Postmark's answer to a search is none of Postmark's.")
+        for entry in told["Messages"]:
             # A server that knows no search by metadata must not make us take another mail for ours.
             if (entry.get("Metadata") or {}).get("jobid", key) == key:
                 return Receipt(str(entry["MessageID"])[:100], "Found at Postmark by its metadata.")

@@ -33,6 +33,8 @@ class Postmark:
         self.seconds = 0.0
         self.next: list[Response | None] = []
         """Answers to the next mails in place of the usual one; None is the usual one."""
+        self.searches: list[Response] = []
+        """Answers to the next searches in place of the usual one."""
         self.loses_answers = False
         """Takes mails and never says so."""
         self.released = threading.Event()
@@ -128,6 +130,8 @@ class Postmark:
         refused = self._refused(request)
         if refused:
             return refused
+        if self.searches:
+            return self.searches.pop(0)
         assert request.args["count"] and request.args["offset"] == "0"
         key = request.args["metadata_jobid"]
         found = [

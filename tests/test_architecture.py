@@ -36,7 +36,7 @@ ARROWS: dict[str, set[str]] = {
     "jobs.mail_addresses": set(),
     "jobs.attachments": set(),
     "jobs.sweeping": {"jobs.attachments", "jobs.models"},
-    "jobs.delivery": set(),
+    "jobs.delivery": {"jobs.engine.retry"},
     "jobs.handover": {
         *("jobs.delivery", "jobs.mail_addresses", "jobs.models", "jobs.pacing", "jobs.engine"),
     },

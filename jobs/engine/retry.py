@@ -31,6 +31,13 @@ class RetryAfter(Failed):
         self.seconds = bounded(seconds)
 
 
+class InDoubt(RetryAfter):
+    """Only another attempt can say what this one did: there is one, even if none was left.
+
+    Its number is `max_attempts` + 1, by which it knows that it is to find out and do no more.
+    """
+
+
 class Snooze(Exception):
     """Not now: run again in `seconds`, a month at the most. Spends no attempt."""
 
@@ -101,7 +108,7 @@ def decide(
             return Decision("snooze", error.seconds)
         case Permanent():
             return Decision("fail")
-    if attempt >= max_attempts:
+    if attempt >= max_attempts + isinstance(error, InDoubt):
         return Decision("fail")
     if isinstance(error, RetryAfter):
         return Decision("retry_later", error.seconds)

@@ -15,7 +15,7 @@ from jobs.composing import composed
 from jobs.delivery import Receipt, Unauthorized
 from jobs.engine.execution import Run
 from jobs.engine.lifecycle import Job, Refused
-from jobs.engine.retry import Permanent, RetryAfter, Snooze
+from jobs.engine.retry import InDoubt, Permanent, RetryAfter, Snooze
 from jobs.engine.row import Status
 from jobs.error_mail import delivering
 from jobs.handover import Handover
@@ -82,6 +82,8 @@ class EmailJob(Job):
         with delivering():
             try:
                 return Handover(self, run).perform()
+            except InDoubt:
+                raise
             except RetryAfter as refusal:
                 # A provider that says "at once" must not burn all attempts in a moment.
                 wait = max(refusal.seconds, self.backoff(self.attempts))

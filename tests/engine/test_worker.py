@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from jobs.engine.conf import config
 from jobs.engine.models import TaskJob
-from jobs.engine.retry import RetryAfter, Snooze
+from jobs.engine.retry import InDoubt, RetryAfter, Snooze
 from jobs.engine.worker import EXIT_RETIRED, Worker
 from tests.kinds.models import Chain, Effect, Probe
 from tests.kinds.scripted import TASK, Scripted, for_each_kind
@@ -350,7 +350,7 @@ def test_a_report_that_no_column_takes_fails_its_own_job_alone(
 
 
 @pytest.mark.parametrize("seconds", [1e12, float("inf"), float("nan"), -5])
-@pytest.mark.parametrize("error", [RetryAfter, Snooze])
+@pytest.mark.parametrize("error", [InDoubt, RetryAfter, Snooze])
 def test_no_delay_is_too_long_for_a_database(
     error: Any, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,6 +368,23 @@ def test_no_delay_is_too_long_for_a_database(
     row = Probe.objects.get(pk=job.pk)
     assert row.status in ("pending", "completed")
     assert (row.run_at - timezone.now()).total_seconds() <= 30 * 24 * 3600
+
+
+def test_an_attempt_in_doubt_is_followed_by_one_more_than_allowed_and_by_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = Probe.objects.enqueue(max_attempts=1)
+    numbers: list[int] = []
+
+    def perform(self: Probe, run: Any) -> None:
+        numbers.append(run.attempt)
+        raise InDoubt(0, "who knows")
+
+    monkeypatch.setattr(Probe, "perform", perform)
+    run_due()
+
+    row = Probe.objects.get(pk=job.pk)
+    assert (row.status, row.error_message, numbers) == ("failed", "who knows", [1, 2])
 
 
 def test_a_cancel_does_not_lift_the_time_limit(worker: Callable[..., Worker]) -> None:

@@ -34,6 +34,8 @@ from tests.tls import BreakingServer
 
 pytestmark = pytest.mark.django_db
 
+NEXT_YEAR = datetime.now(UTC) + timedelta(days=365)
+
 
 def attempt(job: EmailJob) -> EmailJob:
     """The job after one attempt."""
@@ -384,7 +386,9 @@ def test_a_mail_that_was_not_handed_over_in_the_last_attempt_has_failed_at_once(
     assert fresh(job).status == "failed"
 
 
-def test_the_last_look_up_waits_an_hour_for_a_provider_that_is_down(by_postmark: Postmark) -> None:
+def test_the_last_look_up_waits_for_a_provider_that_is_down_but_not_for_ever(
+    by_postmark: Postmark,
+) -> None:
     job = lost_in_its_last_attempt(sent())
     by_postmark.stop()
     job = attempt(job)
@@ -392,11 +396,76 @@ def test_the_last_look_up_waits_an_hour_for_a_provider_that_is_down(by_postmark:
     assert 50 < waits(job) <= 60
     assert "It may have this mail" in job.attempt_log[-1]["message"]
 
-    forget_the_hand_over(job, seconds=3601)
+    forget_the_hand_over(job, seconds=2 * 3600 + 1)
     job = attempt(job)
 
     assert job.status == "failed"
     assert "cannot be reached" in job.error_message
+    assert "nobody knows whether it was sent" in job.error_message
+
+
+def in_its_last_attempt(**options: Any) -> EmailJob:
+    job = sent(**options)
+    EmailJob.objects.filter(pk=job.pk).update(attempts=job.max_attempts - 1)
+    return job
+
+
+NO_ANSWERS = [
+    *(Response(status=status) for status in (500, 502, 503, 504)),
+    problem(701, "Parameter 'count' is wrong."),
+    answer({}, status=429),
+    answer({"what": "another server's page"}),
+]
+
+
+@pytest.mark.parametrize("response", NO_ANSWERS)
+def test_a_search_that_says_nothing_of_the_mail_decides_nothing(
+    by_postmark: Postmark, response: Response
+) -> None:
+    by_postmark.searches = [response]
+    job = sent()
+    forget_the_hand_over(job)
+    job = attempt(job)
+    assert (job.status, job.attempts, by_postmark.mails) == ("pending", 1, [])
+    assert attempt(job).status == "completed"
+    assert len(by_postmark.mails) == 1
+
+
+@pytest.mark.parametrize("response", NO_ANSWERS)
+def test_a_last_search_that_says_nothing_of_the_mail_is_made_again(
+    by_postmark: Postmark, response: Response
+) -> None:
+    by_postmark.searches = [response]
+    job = sent()
+    by_postmark.take({"Metadata": {"jobid": str(job.pk)}, "MessageStream": "outbound"})
+    job = attempt(lost_in_its_last_attempt(job))
+    assert (job.status, job.attempts) == ("pending", 8)
+    assert 50 < waits(job) <= 60
+    assert (attempt(job).status, len(by_postmark.mails)) == ("completed", 1)
+
+
+def test_a_search_whose_answer_is_lost_is_made_again(
+    by_postmark: Postmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = lost_in_its_last_attempt(sent())
+    monkeypatch.setattr("jobs.postmark.TIMEOUTS", (5, 0.2))
+    monkeypatch.setattr(by_postmark, "_search", lambda _request: by_postmark.released.wait(60))
+    by_postmark.stop()
+    by_postmark.released.clear()
+    by_postmark.start()
+    job = attempt(job)
+    assert (job.status, job.attempts) == ("pending", 8)
+    assert "ReadTimeout" in job.attempt_log[-1]["message"]
+
+
+@pytest.mark.parametrize(("told", "wait"), [("7", 60), ("90", 90), ("86400", 7140)])
+def test_the_last_look_up_comes_back_when_it_is_told_to_and_in_time(
+    by_postmark: Postmark, told: str, wait: float
+) -> None:
+    by_postmark.searches = [answer({}, status=503, **{"Retry-After": told})]
+    job = attempt(lost_in_its_last_attempt(sent()))
+    assert job.status == "pending"
+    assert wait - 5 < waits(job) <= wait
 
 
 @pytest.mark.parametrize("has_it", [True, False])
@@ -404,9 +473,7 @@ def test_a_last_attempt_whose_answer_was_lost_asks_before_it_gives_up(
     by_postmark: Postmark, monkeypatch: pytest.MonkeyPatch, has_it: bool
 ) -> None:
     monkeypatch.setattr("jobs.postmark.TIMEOUTS", (5, 0.2))
-    monkeypatch.setattr("jobs.handover.SECONDS_TO_BE_FOUND", 0.1)
-    job = sent()
-    EmailJob.objects.filter(pk=job.pk).update(attempts=job.max_attempts - 1)
+    job = in_its_last_attempt(headers={"Expires": format_datetime(NEXT_YEAR)})
     if has_it:
         by_postmark.loses_answers = True
     else:
@@ -414,10 +481,44 @@ def test_a_last_attempt_whose_answer_was_lost_asks_before_it_gives_up(
 
     job = attempt(job)
 
+    assert (job.status, job.attempts) == ("pending", 8)
+    assert 3 < waits(job) <= 5
+    assert job.erased_at is None
+    for _ in range(3):
+        # However often nobody can say whether it is there, it is not sent again.
+        by_postmark.searches = [Response(status=503)]
+        job = attempt(job)
+        assert (job.status, job.attempts, job.erased_at) == ("pending", 8, None)
+    forget_the_hand_over(job)
+    job = attempt(job)
     assert job.status == ("completed" if has_it else "failed")
-    assert len(by_postmark.mails) == has_it
+    assert by_postmark.asked.count(("POST", "/email")) == 1
     if not has_it:
         assert "In the end the provider does not have it" in job.error_message
+
+
+def test_a_last_attempt_that_could_not_ask_before_it_sends_is_still_to_come(
+    by_postmark: Postmark,
+) -> None:
+    """It has sent nothing, so it is handed back, and does so when the search says that it may."""
+    job = in_its_last_attempt()
+    forget_the_hand_over(job)
+    by_postmark.searches = [Response(status=503)]
+    job = attempt(job)
+    assert (job.status, job.attempts) == ("pending", 7)
+    job = attempt(job)
+    assert (job.status, job.attempts, len(by_postmark.mails)) == ("completed", 8, 1)
+
+
+def test_some_who_have_it_do_not_hide_that_the_last_answer_was_lost(
+    by_postmark: Postmark,
+) -> None:
+    """As when the mail began by SMTP, where a server took it for some of them."""
+    job = in_its_last_attempt(cc=["bob@example.org"])
+    EmailJob.objects.filter(pk=job.pk).update(accepted=["bob@example.org"])
+    by_postmark.next = [Response(status=502)]
+    job = attempt(job)
+    assert (job.status, job.attempts, job.refused) == ("pending", 8, {})
 
 
 def test_who_lost_the_claim_sends_nothing(by_postmark: Postmark) -> None:
