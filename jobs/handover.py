@@ -7,12 +7,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
 from django.core.mail import EmailMessage
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from jobs import delivery
 from jobs.delivery import Receipt, Unauthorized, Unsure
 from jobs.engine.execution import Run
-from jobs.engine.retry import Failed, InDoubt, Permanent, RetryAfter, Snooze
+from jobs.engine.lifecycle import LostClaim
+from jobs.engine.retry import Cancelled, Failed, InDoubt, Permanent, RetryAfter, Snooze
 from jobs.mail_addresses import bare, normal_all
 from jobs.pacing import is_its_moment, plan
 
@@ -29,6 +31,8 @@ SECONDS_IN_DOUBT = 2 * 3600.0
 
 Longer than the longest back-off, after which a last attempt begins to ask.
 """
+CANCELLED = "It was cancelled before it left."
+TOO_LATE = "It was not sent in time: what it says is over."
 NOT_THERE = "the provider does not have it"
 IN_DOUBT = "nobody knows whether it was sent"
 
@@ -92,14 +96,31 @@ class Handover:
         message = job.built()
         rest = self._rest(message.recipients())
         message.recipients = lambda: rest  # type: ignore[method-assign]
-        # Written before the mail leaves, and fenced: who lost the claim sends nothing.
-        job.note(handed_over_at=Now(), leaves_at=None)
+        self._let_go()
         try:
             return self._unless_later(self._service.deliver(message, key=str(job.pk)), message)
         except Unsure as error:
             raise self._unheard(error) from error
         except (Failed, Unauthorized):
             job.note(handed_over_at=None)
+            raise
+
+    def _let_go(self) -> None:
+        """Write that the mail leaves, before it does, if it may at this very moment.
+
+        Raises LostClaim, Permanent when it is too late, and like `Run.check`.
+        """
+        job = self._job
+        self._run.check()
+        wanted = Q(cancel_requested_at=None) & (Q(not_after=None) | Q(not_after__gt=Now()))
+        try:
+            job.note(among=wanted, handed_over_at=Now(), leaves_at=None)
+        except LostClaim:
+            rows = type(job).objects.using(job._state.db).filter(pk=job.pk, claim=job.claim)
+            if rows.filter(cancel_requested_at__isnull=False).exists():
+                raise Cancelled(CANCELLED) from None
+            if rows.filter(not_after__lte=Now()).exists():
+                raise Permanent(TOO_LATE) from None
             raise
 
     def _unheard(self, unsure: Unsure) -> Failed:
@@ -117,7 +138,7 @@ class Handover:
             known = NOT_THERE if self._service.can_find else IN_DOUBT
             raise Permanent(f"Nobody heard how its last attempt ended. In the end {known}.")
         if job.not_after is not None and self._started >= job.not_after:
-            raise Permanent("It was not sent in time: what it says is over.")
+            raise Permanent(TOO_LATE)
         self._wait_for_its_moment()
         if job.handed_over_at is not None and not self._service.can_find:
             logger.warning("%s: %s already; it is sent again", job, IN_DOUBT)
