@@ -15,6 +15,7 @@ from jobs.delivery import Receipt, Unauthorized, Unsure
 from jobs.engine.execution import Run
 from jobs.engine.lifecycle import LostClaim
 from jobs.engine.retry import Cancelled, Failed, InDoubt, Permanent, RetryAfter, Snooze
+from jobs.engine.weather import SICK
 from jobs.mail_addresses import bare, normal_all
 from jobs.pacing import is_its_moment, plan
 
@@ -102,7 +103,7 @@ class Handover:
         except Unsure as error:
             raise self._unheard(error) from error
         except (Failed, Unauthorized):
-            job.note(handed_over_at=None)
+            self._take_back()
             raise
 
     def _let_go(self) -> None:
@@ -122,6 +123,14 @@ class Handover:
             if rows.filter(not_after__lte=Now()).exists():
                 raise Permanent(TOO_LATE) from None
             raise
+
+    def _take_back(self) -> None:
+        """Write that the mail did not leave. What its provider said counts, written or not."""
+        try:
+            self._job.note(handed_over_at=None)
+        except (LostClaim, *SICK) as error:
+            # So it is looked up before it is sent again, which costs no more than a question.
+            logger.warning("%s: it cannot be written that it did not leave: %s", self._job, error)
 
     def _unheard(self, unsure: Unsure) -> Failed:
         """What a lost answer means; after the last attempt it is asked for, and nothing is sent."""

@@ -7,15 +7,18 @@ from typing import Any, ClassVar
 
 import pytest
 from django.core.mail.backends.base import BaseEmailBackend
+from django.db import connection, connections
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from jobs.delivery import Receipt
+from jobs.delivery import Receipt, Unauthorized
 from jobs.engine.execution import Outcome, Run, execute
 from jobs.engine.finishing import write
-from jobs.engine.retry import Released
+from jobs.engine.retry import Permanent, Released
+from jobs.handover import Handover
 from jobs.models import EmailJob
 from tests.jobs.mailing import fresh, queued, sent
+from tests.outages import database_away
 
 pytestmark = pytest.mark.django_db
 
@@ -111,3 +114,39 @@ def test_a_claim_that_is_lost_while_it_is_looked_up_is_told_from_a_cancel_and_fr
     job, outcome = run(held())
     assert (job.status, job.attempts, provider.mails) == ("pending", 1, [])
     assert outcome.entry["error_class"] == "jobs.engine.lifecycle.LostClaim"
+
+
+# A refusal that meets a database that is away.
+
+
+@pytest.fixture
+def impatient() -> Any:
+    """This process does not wait long for a lock on SQLite."""
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA busy_timeout = 100")
+    yield
+    connections.close_all()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("refusal", [Permanent("dead address"), Unauthorized("who are you?")])
+def test_a_refusal_means_the_same_when_it_cannot_be_written(
+    provider: type[Provider], refusal: Exception
+) -> None:
+    away = database_away()
+
+    def refuse(_key: str) -> None:
+        away.__enter__()
+        raise refusal
+
+    provider.while_it_takes = staticmethod(refuse)
+    job = held()
+    running = Run(job, lease_ends=float("inf"))
+    with pytest.raises(type(refusal), match=str(refusal)):
+        try:
+            Handover(job, running).perform()
+        finally:
+            away.__exit__(None, None, None)
+    assert fresh(job).handed_over_at is not None
