@@ -8,7 +8,7 @@ import logging
 from datetime import timedelta
 
 from django.db import transaction
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from jobs import delivery
 from jobs.engine.kinds import Pause, pause, resume
@@ -41,7 +41,7 @@ def _plan(using: str, seconds: float = SECONDS_BETWEEN_PROBES) -> None:
     TaskJob.objects.using(using).enqueue(
         task=PROBE,
         max_attempts=PROBES,
-        run_at=timezone.now() + timedelta(seconds=seconds),
+        run_at=Now() + timedelta(seconds=seconds),
     )
 
 

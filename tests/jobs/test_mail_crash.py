@@ -6,12 +6,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import transaction
+from django.db.models.functions import Now
 
+from jobs.engine.task_job import TaskJob
 from jobs.models import EmailJob
 from tests.jobs.mailing import fresh, sent
 from tests.postmark import TOKEN, Postmark
@@ -21,6 +24,8 @@ from tests.workers import ROOT, WorkerProcess, has_status, test_database_url
 pytestmark = pytest.mark.django_db(transaction=True)
 
 Start = Callable[..., WorkerProcess]
+WRONG = {"PYTHONPATH": os.pathsep.join([str(ROOT / "tests" / "wrong_clock"), str(ROOT)])}
+"""Five minutes late."""
 
 
 @pytest.fixture
@@ -67,7 +72,6 @@ def test_a_worker_that_dies_before_it_sends_still_mails_once_with_the_same_id(
     job = sent(subject="Once")
     message_id = job.message_id
     (held,) = EmailJob.objects.claim(1, worker="dead", lease_seconds=30)
-    from django.db.models.functions import Now
 
     held.note(handed_over_at=Now())
     EmailJob.objects.rescue(dead=["dead"])
@@ -101,8 +105,6 @@ def test_the_waits_are_five_twenty_five_and_a_hundred_and_twenty_five_seconds(
     by_postmark: Postmark,
 ) -> None:
     from datetime import datetime
-
-    from django.db.models.functions import Now
 
     from jobs.engine.testing import run_pending
 
@@ -206,6 +208,16 @@ def test_a_refused_token_pauses_every_worker_and_no_mail_is_lost(
     loud = [line for worker in workers for line in worker.log if "ERROR" in line]
     assert len(loud) == 1 and "POSTMARK_SERVER_TOKEN" in loud[0]
     assert not any(TOKEN in line for worker in workers for line in worker.log)
+
+
+def test_a_worker_whose_clock_is_wrong_has_the_provider_asked_in_a_minute(
+    by_postmark: Postmark, mail_worker: Start
+) -> None:
+    by_postmark.token = "another"
+    sent()
+    mail_worker(**WRONG)
+    probe: Any = wait_for(lambda: TaskJob.objects.annotate(now=Now()).first())
+    assert timedelta(seconds=30) < probe.run_at - probe.now <= timedelta(seconds=60)
 
 
 def test_a_database_of_the_jobs_own_holds_the_mails(tmp_path: Path) -> None:
