@@ -13,7 +13,8 @@ ADDRESS_HEADERS = {"from", "to", "cc", "bcc", "reply-to", "subject"}
 def payload(message: EmailMessage, *, key: str, stream: str) -> dict[str, Any]:
     """The mail as Postmark's JSON; `key` goes along as metadata by which it is found again.
 
-    Postmark puts the real recipients into To and Cc, whatever headers of that name say.
+    Postmark puts the real recipients into To and Cc, whatever headers of that name say. A mail for
+    nobody but Cc or Bcc has no To: Postmark takes it so, although its documentation asks for one.
     """
     text, html, others = bodies(message)
     recipients = set(message.recipients())

@@ -103,7 +103,8 @@ class Postmark:
             told = f"Message OK, but will not deliver to these inactive addresses: {', '.join(dead)}. {INACTIVE_REASON}"
         return answer(
             {
-                "To": mail["To"],
+                # It names them where there are any.
+                **({"To": mail["To"]} if "To" in mail else {}),
                 "SubmittedAt": "2026-11-30T07:25:01.4178645-05:00",
                 "MessageID": mail["MessageID"],
                 "ErrorCode": 0,

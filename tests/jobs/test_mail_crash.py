@@ -72,7 +72,6 @@ def test_a_worker_that_dies_before_it_sends_still_mails_once_with_the_same_id(
     job = sent(subject="Once")
     message_id = job.message_id
     (held,) = EmailJob.objects.claim(1, worker="dead", lease_seconds=30)
-
     held.note(handed_over_at=Now())
     EmailJob.objects.rescue(dead=["dead"])
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from django.core.mail import EmailMultiAlternatives
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -145,6 +146,32 @@ def test_what_no_worker_could_deliver_is_refused_with_the_reason(
     with pytest.raises(ValueError, match=told):
         mail(*to, **options).send()
     assert not EmailJob.objects.exists()
+
+
+@pytest.mark.parametrize("only", ["cc", "bcc"])
+@pytest.mark.parametrize("name", ["smtp", "postmark"])
+def test_a_mail_to_nobody_but_copies_goes_to_them_and_to_nobody_else(
+    by_either: Any, name: str, only: str
+) -> None:
+    sink, postmark, choose = by_either
+    choose(name)
+    job = sent_to_copies(**{only: ["eve@example.org", "bob@example.org"]})
+    run_pending(EmailJob)
+    assert fresh(job).status == "completed", fresh(job).error_message
+    if name == "postmark":
+        (got,) = postmark.mails
+        told = {field: got[field] for field in ("To", "Cc", "Bcc") if field in got}
+        assert told == {only.capitalize(): "eve@example.org, bob@example.org"}
+        return
+    (envelope,) = sink.received
+    assert envelope.rcpt_tos == ["eve@example.org", "bob@example.org"]
+    shown = b"eve@example.org" in envelope.content
+    assert shown == (only == "cc")
+
+
+def sent_to_copies(**options: Any) -> EmailJob:
+    EmailMultiAlternatives("Hello", "A line.", **options).send()
+    return EmailJob.objects.get()
 
 
 # How large a mail may be.
