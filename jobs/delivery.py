@@ -13,9 +13,13 @@ from typing import Protocol, cast
 from django.core.mail import EmailMessage, InvalidMailer, mailers
 from django.core.mail.backends.base import BaseEmailBackend
 
-from jobs.engine.retry import Failed, RetryAfter
+from jobs.engine.retry import Failed, Permanent, RetryAfter
 
 ALIAS = "delivery"
+NOBODY_KNOWS = (
+    "The mail backend fails silently and does not return how many mails it sent, so nobody knows "
+    "whether this one was: take fail_silently out of the OPTIONS of the mailer {delivery!r}."
+)
 LONGEST_WAIT = 24 * 3600.0
 
 
@@ -80,7 +84,12 @@ class Provider(Protocol):
 
 
 class AnyBackend:
-    """A mail backend that knows nothing of receipts."""
+    """A mail backend that knows nothing of receipts.
+
+    By Django's contract it returns how many mails it sent, so 0 is a failure, to be tried again.
+    One of the old kind that returns None has sent the mail if it raised nothing, unless it is to
+    fail silently: then nobody can know, and the mail has failed for good rather than gone twice.
+    """
 
     can_find = False
 
@@ -88,7 +97,11 @@ class AnyBackend:
         self._backend = backend
 
     def deliver(self, message: EmailMessage, *, key: str) -> Receipt:
-        self._backend.send_messages([message])
+        sent: int | None = self._backend.send_messages([message])
+        if sent is None and getattr(self._backend, "fail_silently", False):
+            raise Permanent(NOBODY_KNOWS.format(delivery=ALIAS))
+        if sent == 0:
+            raise Failed("The mail backend says that it sent nothing, and not why.")
         return Receipt()
 
     def find(self, key: str) -> Receipt | None:

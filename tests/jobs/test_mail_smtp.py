@@ -4,10 +4,12 @@ import email
 import email.policy
 import logging
 import smtplib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pytest
 from aiosmtpd.smtp import AuthResult
+from django.core.mail.backends.base import BaseEmailBackend
 from django.db.models.functions import Now
 
 from jobs.delivery import Unsure
@@ -343,3 +345,48 @@ def test_a_server_that_wants_a_password_pauses_all_mail(settings: Any, start_smt
 def test_any_other_backend_delivers_too(queue: None, mailoutbox: list[Any]) -> None:
     job = attempt(sent())
     assert (job.status, len(mailoutbox)) == ("completed", 1)
+
+
+class Terse(BaseEmailBackend):
+    """A mail backend that says no more than how many mails it sent."""
+
+    sends: ClassVar[list[int | None]] = []
+
+    def __init__(self, fail_silently: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self.fail_silently = fail_silently
+
+    def send_messages(self, _messages: Any) -> Any:
+        return self.sends.pop(0)
+
+
+@pytest.fixture
+def terse(settings: Any) -> Callable[..., None]:
+    """Deliver by a backend that returns these numbers, one for each mail."""
+
+    def choose(*sends: int | None, **options: Any) -> None:
+        Terse.sends = list(sends)
+        settings.MAILERS = queued({"BACKEND": f"{__name__}.Terse", "OPTIONS": options})
+
+    return choose
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_backend_that_sent_nothing_is_asked_again(terse: Any, silent: bool) -> None:
+    terse(0, 1, fail_silently=silent)
+    job = attempt(sent())
+    assert (job.status, job.attempts, job.handed_over_at) == ("pending", 1, None)
+    assert "it sent nothing" in job.error_message
+    assert attempt(job).status == "completed"
+
+
+def test_a_backend_that_returns_no_number_has_sent_what_raised_nothing(terse: Any) -> None:
+    terse(None)
+    assert attempt(sent()).status == "completed"
+
+
+def test_a_backend_that_returns_no_number_and_fails_silently_completes_nothing(terse: Any) -> None:
+    terse(None, fail_silently=True)
+    job = attempt(sent())
+    assert (job.status, job.attempts) == ("failed", 1)
+    assert "take fail_silently out of the OPTIONS of the mailer 'delivery'" in job.error_message
