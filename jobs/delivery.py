@@ -61,7 +61,7 @@ class Unsure(Exception):
 
 
 class Provider(Protocol):
-    """Every method raises `Unauthorized`."""
+    """Every method may raise `Unauthorized`."""
 
     can_find: bool
     """Whether `find` can know anything."""
