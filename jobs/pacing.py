@@ -45,7 +45,7 @@ def plan(job: "EmailJob", *, per_minute: int) -> float:
         wait = _wait(pace, job, using=using, per_minute=per_minute)
         moment, taken = pace.now + wait, 1
         if wait:
-            job.report(leaves_at=moment, rank=HIGHEST)
+            job.note(leaves_at=moment, rank=HIGHEST)
             taken += _plan_those_behind(job, moment, now=pace.now, per_minute=per_minute)
         pace.next_at = moment + timedelta(minutes=taken / per_minute)
         pace.save(using=using, update_fields=["next_at"])
