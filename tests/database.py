@@ -29,6 +29,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     data_dir = Path(tempfile.mkdtemp(prefix="forge-tests-"))
     early_config.add_cleanup(lambda: shutil.rmtree(data_dir, ignore_errors=True))
     os.environ["FORGE_DATA_DIR"] = str(data_dir)
+    keep_bytecode(early_config)
     # Nothing that the machine is set up for is touched, and no test mails anybody.
     for name in ("DATABASE_URL", "POSTMARK_SERVER_TOKEN", "SMTP_URL", "ADMINS"):
         os.environ.pop(name, None)
@@ -40,6 +41,17 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
         early_config.add_cleanup(close)
         os.environ["DATABASE_URL"] = url
     return (yield)
+
+
+def keep_bytecode(config: pytest.Config) -> None:
+    """Where Python is told to leave none beside the sources, put it elsewhere.
+
+    Else each of the hundreds of processes that the tests start would compile all it imports.
+    """
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        folder = tempfile.mkdtemp(prefix="forge-bytecode-")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
