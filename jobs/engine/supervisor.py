@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
 LONGEST_LOOK = 0.5
+LOOK_WHILE_OPENING = 0.05
 HEALTHY_AFTER = 60.0
 DEATHS_IN_A_ROW = 20
 EXIT_WISHES = (0, 75)  # EX_TEMPFAIL of sysexits.h: start me again
@@ -66,6 +67,10 @@ class Child:
         if tells is not None:
             os.close(tells)
         self.started_at = time.monotonic()
+
+    def is_opening(self) -> bool:
+        """Whether it runs and is yet to tell that it is ready, which is no signal."""
+        return self._hears is not None
 
     def is_ready(self) -> bool:
         """Whether the children behind this one may start."""
@@ -130,14 +135,17 @@ class Supervisor:
         gave_up = False
         while not self._stops and not gave_up:
             gave_up = self._tend(time.monotonic())
-            self._wait(self._until_next_start(time.monotonic()))
+            if not gave_up:
+                self._wait(self._until_next_start(time.monotonic()))
         self._stop_children()
         return 1 if gave_up else 0
 
     def _until_next_start(self, now: float) -> float:
-        """Until a back-off is over; half a second where none is."""
+        """Until a back-off is over; half a second where none is, less while a child opens."""
+        opening = any(child.is_opening() for child in self._children)
         waits = [child.start_at - now for child in self._children if child.process is None]
-        return min([LONGEST_LOOK, *(wait for wait in waits if wait > 0)])
+        longest = LOOK_WHILE_OPENING if opening else LONGEST_LOOK
+        return min([longest, *(wait for wait in waits if wait > 0)])
 
     def _on_stop(self, number: int, _frame: FrameType | None) -> None:
         self._stops += 1

@@ -2,14 +2,16 @@
 
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from jobs.engine.management.commands.runworker import command_for_one
-from jobs.engine.supervisor import DEATHS_IN_A_ROW, Child, Supervisor
+from jobs.engine.supervisor import DEATHS_IN_A_ROW, EXIT_GIVE_UP, READY_FD, Child, Supervisor
 from tests.kinds.models import Effect, Probe
 from tests.kinds.scripted import PROBE
 from tests.waiting import wait_for
@@ -101,22 +103,50 @@ def test_a_supervisor_starts_a_worker_again_that_gave_up_its_threads(
     assert supervisor.wait() == 0
 
 
+def supervise(*children: Child) -> int:
+    """Run a supervisor in this process, whose signals are its own again after that."""
+    before = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+    }
+    try:
+        return Supervisor(children, stop_seconds=1).run()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def child(code: str, **options: Any) -> Child:
+    return Child("child", [sys.executable, "-S", "-c", code], **options)
+
+
 def test_a_child_that_never_stays_alive_makes_the_supervisor_give_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("jobs.engine.supervisor.FIRST_WAIT", 0.001)
     monkeypatch.setattr("jobs.engine.supervisor.LONGEST_WAIT", 0.001)
-    before = {
-        number: signal.getsignal(number)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
-    }
-    child = Child("broken", [sys.executable, "-S", "-c", "raise SystemExit(3)"])
-    try:
-        assert Supervisor([child], stop_seconds=1).run() == 1
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    assert child.deaths == DEATHS_IN_A_ROW
+    broken = child("raise SystemExit(3)")
+    assert supervise(broken) == 1
+    assert broken.deaths == DEATHS_IN_A_ROW
+
+
+def test_a_child_that_no_start_would_help_ends_the_supervisor_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("jobs.engine.supervisor.LONGEST_LOOK", 15)
+    began = time.monotonic()
+    assert supervise(child(f"raise SystemExit({EXIT_GIVE_UP})")) == 1
+    assert time.monotonic() - began < 10
+
+
+def test_a_child_starts_as_soon_as_the_one_before_it_is_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("jobs.engine.supervisor.LONGEST_LOOK", 15)
+    told = f"import os, time; os.write(int(os.environ['{READY_FD}']), b'.'); time.sleep(60)"
+    began = time.monotonic()
+    assert supervise(child(told, opening=[]), child(f"raise SystemExit({EXIT_GIVE_UP})")) == 1
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("program", ["/srv/shop/manage.py", "/lib/django/__main__.py"])
