@@ -73,6 +73,10 @@ def command_environment(**more: str) -> dict[str, str]:
     }
 
 
+IMPATIENT = {"TEST_SECONDS_TO_OBEY": "0.5"}
+"""For a worker process that gives up soon what ignores its end."""
+
+
 class WorkerProcess:
     """A real `manage.py runworker`."""
 

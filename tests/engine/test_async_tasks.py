@@ -24,13 +24,19 @@ from tests.engine.task_rows import row
 from tests.kinds import tasks
 from tests.kinds.models import Effect
 from tests.waiting import wait_for
-from tests.workers import command_environment, has_status, run_due, status_of
+from tests.workers import IMPATIENT, command_environment, has_status, run_due, status_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def threads_called(name: str) -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == name]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker in this process gives up soon what ignores its end."""
+    monkeypatch.setattr("jobs.engine.beat.SECONDS_TO_OBEY", 0.5)
 
 
 def test_coroutines_share_one_loop_and_no_thread_for_their_queries() -> None:
@@ -123,7 +129,7 @@ def test_a_lost_claim_cancels_the_coroutine(
 
 
 def test_a_coroutine_that_swallows_its_end_loses_its_seat(
-    tmp_path: Path, worker: Callable[..., Any]
+    tmp_path: Path, worker: Callable[..., Any], impatient: None
 ) -> None:
     result = tasks.swallow.enqueue(str(tmp_path / "go"))
     worker(TaskJob, seats={"task": 1})
@@ -161,7 +167,7 @@ def test_a_worker_with_too_many_stubborn_coroutines_retires(
     tmp_path: Path, worker_process: Callable[..., Any]
 ) -> None:
     results = [tasks.swallow.enqueue(str(tmp_path / "go")) for _ in range(2)]
-    process = worker_process("--kinds", "task").wait_ready()
+    process = worker_process("--kinds", "task", **IMPATIENT).wait_ready()
     assert process.wait(40) == EXIT_RETIRED
     assert [row(result).status for result in results] == ["failed", "failed"]
 
@@ -170,12 +176,14 @@ def test_a_worker_whose_coroutines_leave_hanging_threads_retires(
     worker_process: Callable[..., Any],
 ) -> None:
     results = [tasks.hang_in_threads.enqueue(1) for _ in range(2)]
-    process = worker_process("--kinds", "task").wait_ready()
+    process = worker_process("--kinds", "task", **IMPATIENT).wait_ready()
     assert process.wait(40) == EXIT_RETIRED
     assert [row(result).attempt_log[0]["outcome"] for result in results] == ["timed out"] * 2
 
 
-def test_threads_that_hang_or_are_shut_down_are_in_nobodys_way(worker: Callable[..., Any]) -> None:
+def test_threads_that_hang_or_are_shut_down_are_in_nobodys_way(
+    worker: Callable[..., Any], impatient: None
+) -> None:
     hanging = tasks.hang_in_threads.enqueue(coroutines.MOST_THREADS)
     shut = tasks.shut_the_threads_down.enqueue()
     worker(TaskJob, seats={"task": 2})
@@ -201,7 +209,7 @@ def test_threads_of_coroutines_do_not_hold_up_a_stop(
 ) -> None:
     declared = task(max_running_seconds=0.5, max_attempts=1)(tasks.sleep_in_a_thread.func)
     result = declared.enqueue()
-    process = worker_process("--kinds", "task").wait_ready()
+    process = worker_process("--kinds", "task", **IMPATIENT).wait_ready()
     wait_for(has_status(row(result), "failed"))
     began = time.monotonic()
     process.process.terminate()

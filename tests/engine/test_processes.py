@@ -15,7 +15,7 @@ from jobs.engine.supervisor import DEATHS_IN_A_ROW, EXIT_GIVE_UP, READY_FD, Chil
 from tests.kinds.models import Effect, Probe
 from tests.kinds.scripted import PROBE
 from tests.waiting import wait_for
-from tests.workers import WorkerProcess, status_of
+from tests.workers import IMPATIENT, WorkerProcess, status_of
 
 Start = Callable[..., WorkerProcess]
 
@@ -71,7 +71,7 @@ def test_a_worker_alone_leaves_with_75_after_two_threads_that_ignore_their_limit
     for _ in range(2):
         deaf(gate)
     polite = PROBE.enqueue("wait_for_file", later)
-    worker = worker_process("--kinds", "probe", "--seats", "probe=3")
+    worker = worker_process("--kinds", "probe", "--seats", "probe=3", **IMPATIENT)
     wait_for(lambda: PROBE.count("failed") == 2)
     waiting = PROBE.enqueue()
     # What still runs may finish, but nothing more is claimed.
@@ -90,7 +90,8 @@ def test_a_supervisor_starts_a_worker_again_that_gave_up_its_threads(
     worker_process: Start, tmp_path: Path
 ) -> None:
     deaf(tmp_path / "never")
-    supervisor = worker_process("--processes", "2", "--seats", "probe=1", JOBS_MAX_ABANDONED="1")
+    options = ("--processes", "2", "--seats", "probe=1")
+    supervisor = worker_process(*options, JOBS_MAX_ABANDONED="1", **IMPATIENT)
     wait_for(lambda: supervisor.has_said("leaves and is started again"))
     wait_for(lambda: sum("is ready" in line for line in supervisor.log) == 3)
 
@@ -185,6 +186,6 @@ def test_options_that_would_start_workers_without_end_are_refused(
 def test_a_worker_leaves_although_an_executor_of_a_handler_hangs(worker_process: Start) -> None:
     for _ in range(2):
         Probe.objects.enqueue(script="hang_in_an_executor", max_attempts=1, max_running_seconds=0.5)
-    process = worker_process("--seats", "probe=2", "--kinds", "probe")
+    process = worker_process("--seats", "probe=2", "--kinds", "probe", **IMPATIENT)
     assert process.wait(30) == 75
     assert set(Probe.objects.values_list("status", flat=True)) == {"failed"}
