@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Any
 
 import psycopg
@@ -30,6 +31,8 @@ class Examples:
         self.smtp_port = free_port()
         self._url = url
         self._stack = ExitStack()
+        self._session: Any = None
+        self._asking = Lock()
         self.environment = {
             "PATH": os.environ["PATH"],
             "LANG": "C.UTF-8",
@@ -71,14 +74,17 @@ class Examples:
         return process
 
     def query(self, sql: str) -> list[Any]:
-        """All rows, read on a connection of their own."""
+        """All rows, asked by any thread on a connection that is kept: some ask all the time."""
+        with self._asking:
+            if self._session is None:
+                self._session = self._stack.enter_context(closing(self._connect()))
+            return list(self._session.execute(sql).fetchall())
+
+    def _connect(self) -> Any:
         if self._url is not None:
-            with psycopg.connect(self._url, autocommit=True) as session:
-                return session.execute(sql).fetchall()
-        with closing(sqlite3.connect(self.data / "examples.sqlite3", timeout=20)) as session:
-            rows = session.execute(sql).fetchall()
-            session.commit()
-            return rows
+            return psycopg.connect(self._url, autocommit=True)
+        path = self.data / "examples.sqlite3"
+        return sqlite3.connect(path, timeout=20, autocommit=True, check_same_thread=False)
 
     def value(self, sql: str) -> Any:
         return self.query(sql)[0][0]
