@@ -123,7 +123,7 @@ def test_a_person_imports_a_repository_and_watches_it_land(
     javascript: bool,
 ) -> None:
     shutil.copytree(large, git_server.repositories / "large.git")
-    git_server.bytes_per_second = 700_000 if javascript else 400_000
+    git_server.bytes_per_second = 700_000
     forge = start_forge()
     page = visit(java_script_enabled=javascript).page()
 
