@@ -49,11 +49,12 @@ def run(*argv: str | Path, **environment: str) -> subprocess.CompletedProcess[st
     )
 
 
-def new_database(server: str) -> str:
-    """The URL of a new database on the PostgreSQL server of the test run."""
+def new_database(server: str, *, like: str | None = None) -> str:
+    """The URL of a new database on the PostgreSQL server of the test run; a copy of `like`."""
     name = f"forge_up_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
+        template = f" TEMPLATE {urlsplit(like).path[1:]}" if like else ""
+        connection.execute(f"CREATE DATABASE {name}{template}")
     return urlsplit(server)._replace(path=f"/{name}").geturl()
 
 
@@ -63,13 +64,16 @@ def drop_database(server: str, url: str) -> None:
 
 
 @contextmanager
-def own_database(config: pytest.Config) -> Iterator[dict[str, str]]:
-    """What the environment says of a database that no test shares: nothing, when it is SQLite."""
+def own_database(config: pytest.Config, *, like: str | None = None) -> Iterator[dict[str, str]]:
+    """What the environment says of a database that no test shares: nothing, when it is SQLite.
+
+    It is empty, or holds what the one at the URL `like` does, with which nobody is connected.
+    """
     if config.getoption("database") == "sqlite":
         yield {}
         return
     server = os.environ["DATABASE_URL"]
-    url = new_database(server)
+    url = new_database(server, like=like)
     try:
         yield {"DATABASE_URL": url}
     finally:

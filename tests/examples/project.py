@@ -1,6 +1,7 @@
 """The project in examples/, run on the engine's wheel, with a database of this test's own."""
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from tests.forge_process import own_database
 from tests.postgres import free_port
 
 FOLDER = ROOT / "examples"
+FILE = "examples.sqlite3"
 
 
 class Examples:
@@ -29,7 +31,7 @@ class Examples:
         self.data = data
         self.python = python
         self.smtp_port = free_port()
-        self._url = url
+        self.url = url
         self._stack = ExitStack()
         self._session: Any = None
         self._asking = Lock()
@@ -81,9 +83,9 @@ class Examples:
             return list(self._session.execute(sql).fetchall())
 
     def _connect(self) -> Any:
-        if self._url is not None:
-            return psycopg.connect(self._url, autocommit=True)
-        path = self.data / "examples.sqlite3"
+        if self.url is not None:
+            return psycopg.connect(self.url, autocommit=True)
+        path = self.data / FILE
         return sqlite3.connect(path, timeout=20, autocommit=True, check_same_thread=False)
 
     def value(self, sql: str) -> Any:
@@ -116,13 +118,26 @@ def data(tmp_path: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.fixture(scope="session")
+def migrated(
+    bare_python: Path, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Examples]:
+    """What each test gets a copy of."""
+    with own_database(pytestconfig) as found:
+        folder = tmp_path_factory.mktemp("migrated")
+        project = Examples(bare_python, folder, found.get("DATABASE_URL"))
+        project.manage("migrate", "-v0")
+        yield project
+
+
 @pytest.fixture
 def examples(
-    bare_python: Path, data: Path, pytestconfig: pytest.Config, on_both_databases: None
+    migrated: Examples, data: Path, pytestconfig: pytest.Config, on_both_databases: None
 ) -> Iterator[Examples]:
     """The examples on an empty database, migrated."""
-    with own_database(pytestconfig) as found:
-        project = Examples(bare_python, data, found.get("DATABASE_URL"))
-        project.manage("migrate", "-v0")
+    with own_database(pytestconfig, like=migrated.url) as found:
+        if migrated.url is None:
+            shutil.copy(migrated.data / FILE, data)
+        project = Examples(migrated.python, data, found.get("DATABASE_URL"))
         with closing(project):
             yield project
