@@ -165,9 +165,6 @@ def check_local(path: str | Path) -> Path:
         raise _unreadable(Path(path)) from None
     except (OSError, RuntimeError, ValueError):
         raise _refused(_("There is no such directory."), "missing") from None
-    if not str(resolved).isprintable():
-        # It is shown on pages and in mails, where it could pass for another one.
-        raise _refused(_("The path holds characters that cannot be shown."), "unprintable")
     found = locate(resolved) if resolved.is_dir() else ()
     closed = unreadable(found or (resolved, resolved / ".git"))
     if closed:
