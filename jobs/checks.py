@@ -25,4 +25,5 @@ def check_delivery(**_kwargs: Any) -> Sequence[CheckMessage]:
 
 
 def register_checks() -> None:
-    checks.register(check_delivery)
+    # Not at each command that somebody types.
+    checks.register(check_delivery, deploy=True)

@@ -21,10 +21,12 @@ from jobs.notifications import IMPORT_COMPLETED, IMPORT_FAILED, Notification
 from repositories import importing, storage
 from repositories.importing import Imported, ImportFailed
 from repositories.models import Repository, Visibility
+from repositories.plain_text import one_line
 from repositories.slugs import MAX_SLUG
 
 RUNNING_PER_USER = 2
 RUNNING_PER_HOST = 2
+LONGEST_SOURCE = 2048
 
 
 def name_taken() -> str:
@@ -50,7 +52,7 @@ class ImportJob(Job):
         related_name="import_jobs",
         verbose_name=gettext_lazy("repository"),
     )
-    source_url = models.CharField(gettext_lazy("source"), max_length=2048)
+    source_url = models.CharField(gettext_lazy("source"), max_length=LONGEST_SOURCE)
     slug = models.CharField(gettext_lazy("name"), max_length=MAX_SLUG)
     visibility = models.CharField(
         gettext_lazy("visibility"),
@@ -186,6 +188,11 @@ class ImportJob(Job):
             seconds = f"{self.max_running_seconds:g}"
             return _("Took longer than the limit of %(seconds)s seconds.") % {"seconds": seconds}
         return _(self.error_message) if self.error_message else ""
+
+    @property
+    def source_told(self) -> str:
+        """The source in one line, whatever a path of this machine holds."""
+        return one_line(self.source_url, limit=LONGEST_SOURCE)
 
     @property
     def owner(self) -> Any:

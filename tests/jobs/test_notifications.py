@@ -316,6 +316,13 @@ def test_what_a_page_joins_is_told_also_if_a_command_waits_for_it(ada: User) -> 
     assert told() == ["import_completed"]
 
 
+def test_a_path_is_one_line_that_reads_as_it_is_written(ada: User) -> None:
+    failed(enqueued(ada, source="/srv/a\nLink: https://evil.example/\u202ekcab", local=True))
+    shown = "/srv/a\ufffdLink: https://evil.example/\ufffdkcab"
+    for text in (mail().text, mail().html):
+        assert shown in text
+
+
 def test_a_time_limit_is_told_in_the_readers_language(ada: User) -> None:
     job = enqueued(ada, "slow", max_running_seconds=2)
     (held,) = ImportJob.objects.claim(1, worker="w", lease_seconds=30)

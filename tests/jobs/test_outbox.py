@@ -102,14 +102,14 @@ def test_the_check_tells_that_no_mail_leaves(settings: Any) -> None:
     assert not check_delivery()
 
 
-def test_manage_check_says_so_of_a_real_project(tmp_path: Path) -> None:
+def test_manage_check_deploy_says_so_of_a_real_project(tmp_path: Path) -> None:
     told = {}
     for name, more in (
         ("none", {}),
         ("smtp", {"SMTP_URL": "smtp://localhost"}),
         ("debug", {"DEBUG": "on"}),
     ):
-        done = run(ROOT / "manage.py", "check", FORGE_DATA_DIR=str(tmp_path), **more)
+        done = run(ROOT / "manage.py", "check", "--deploy", FORGE_DATA_DIR=str(tmp_path), **more)
         assert done.returncode == 0, done.stderr
         told[name] = "jobs.W001" in done.stderr
     assert told == {"none": True, "smtp": False, "debug": False}

@@ -115,7 +115,7 @@ def enqueue(source: str, *, owner: Any, name: str, visibility: str, quiet: bool)
     try:
         job = ImportJob.objects.enqueue(user=owner, slug=slug, quiet=quiet, **asked, **keys)
     except ValueError as error:
-        # A path may be longer than what is kept of it.
+        # A path may be no UTF-8, or longer than what is kept of it.
         raise CommandError(str(error)) from None
     if job.duplicate and any(getattr(job, name) != value for name, value in asked.items()):
         raise CommandError(f"Another import to {owner.handle}/{slug} is waiting or running.")
