@@ -61,6 +61,10 @@ def command_line(*arguments: str) -> list[str]:
     return [sys.executable, str(ROOT / "manage.py"), *arguments]
 
 
+# As from a terminal, also when the tests run in the background, where shells ignore signals.
+HEEDING_SIGNALS = ("env", "--default-signal=INT,HUP,TERM")
+
+
 def command_environment(**more: str) -> dict[str, str]:
     """What makes a process of its own work on the database and the files of this test."""
     return {

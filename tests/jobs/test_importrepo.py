@@ -31,7 +31,7 @@ from tests.jobs.conftest import (
     source_of,
 )
 from tests.waiting import wait_for
-from tests.workers import command_environment, command_line, has_status
+from tests.workers import HEEDING_SIGNALS, command_environment, command_line, has_status
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -174,7 +174,7 @@ class Command:
     def __init__(self, *arguments: str) -> None:
         self._ours, theirs = pty.openpty()
         self.process = subprocess.Popen(
-            [*command_line("importrepo"), *arguments],
+            [*HEEDING_SIGNALS, *command_line("importrepo"), *arguments],
             env=command_environment(**ALLOWED, TERM="xterm", COLUMNS="120"),
             stdin=subprocess.DEVNULL,
             stdout=theirs,

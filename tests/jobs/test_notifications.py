@@ -41,6 +41,7 @@ from tests.jobs.conftest import (
 )
 from tests.waiting import wait_for
 from tests.workers import (
+    HEEDING_SIGNALS,
     ROOT,
     age_lease,
     command_environment,
@@ -341,7 +342,7 @@ def test_a_command_that_waits_is_quiet_until_it_is_left(
 ) -> None:
     worker(ImportJob)
     command = subprocess.Popen(
-        [*command_line("importrepo"), source_of(git_server), "--owner", "ada"],
+        [*HEEDING_SIGNALS, *command_line("importrepo"), source_of(git_server), "--owner", "ada"],
         env=command_environment(FORGE_IMPORT_ALLOWED_NETWORKS="127.0.0.1/32"),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
