@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SECONDS_TO_BE_FOUND = 5.0
-"""So long a provider may need before a mail that it took is found there."""
+SECONDS_TO_BE_FOUND = 20.0
+"""So long after the hand-over a provider may need to take a mail, and until it is found there.
+
+Longer than the answer to a hand-over is waited for.
+"""
 SECONDS_TO_ASK_AGAIN = 60.0
 SECONDS_IN_DOUBT = 2 * 3600.0
 """So long after the hand-over a provider that does not answer is asked whether it took the mail.

@@ -21,6 +21,7 @@ SECONDS_LATE = 5.0
 MOST_AT_ONCE = 500
 """So many mails are given their moments in one transaction, for which on SQLite others wait."""
 SEEN_AT_ONCE = 1000
+SECONDS_TO_ASK_AGAIN = 0.5
 
 
 def is_its_moment(moment: datetime | None, *, now: datetime, per_minute: int) -> bool:
@@ -36,12 +37,14 @@ def is_its_moment(moment: datetime | None, *, now: datetime, per_minute: int) ->
 def plan(job: "EmailJob", *, per_minute: int) -> float:
     """Give a mail that runs the next free moment, and mails that wait behind it those after that.
 
-    Returns the seconds until its own moment: 0 is now, and then no other mail was given one.
-    Raises LostClaim, and then nothing was given.
+    Returns the seconds until its own moment: 0 is now, and then no other mail was given one. While
+    somebody else plans it is SECONDS_TO_ASK_AGAIN. Raises LostClaim, and then nothing was given.
     """
     using = job._state.db or router.db_for_write(type(job))
     with transaction.atomic(using=using):
         pace = MailPace.hold(job.mailer, using=using)
+        if pace is None:
+            return SECONDS_TO_ASK_AGAIN
         wait = _wait(pace, job, using=using, per_minute=per_minute)
         moment, taken = pace.now + wait, 1
         if wait:

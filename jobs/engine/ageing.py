@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from django.db import transaction
 from django.db.models import Case, F, Value, When
 from django.db.models.functions import Now
 
@@ -34,8 +35,10 @@ def raise_ranks(kind: type[Job]) -> int:
     raised = 0
     for seconds, step in reversed(STEPS):
         waiting = ready.filter(run_at__lt=Now() - timedelta(seconds=seconds), rank__lt=aged(step))
-        ids = list(
-            waiting.filter(rank__lt=top).order_by("run_at").values_list("pk", flat=True)[:BATCH]
-        )
-        raised += ready.order_by().filter(pk__in=ids).update(rank=aged(step))
+        # Rows that somebody holds, who may be frozen, are not waited for.
+        with transaction.atomic(using=ready.db):
+            free = waiting.filter(rank__lt=top).order_by("run_at")
+            free = free.select_for_update(skip_locked=True)
+            ids = list(free.values_list("pk", flat=True)[:BATCH])
+            raised += ready.order_by().filter(pk__in=ids).update(rank=aged(step))
     return raised

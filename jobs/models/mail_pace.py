@@ -19,11 +19,14 @@ class MailPace(models.Model):
 
     @staticmethod
     def hold(mailer: str, *, using: str) -> Any:
-        """The mailer's row, with the database's time as `now`; nobody else has it until commit."""
+        """The mailer's row, with the database's time as `now`; nobody else has it until commit.
+
+        None while somebody else has it, who may be frozen and is not waited for.
+        """
         rows = MailPace.objects.using(using)
         mine: Any = rows.filter(pk=mailer)
-        if not mine.select_for_update().exists():
+        if not mine.exists():
             rows.bulk_create([MailPace(mailer=mailer)], ignore_conflicts=True)
-            mine.select_for_update().get()
-        # The time at which the lock was ours, not that at which we began to wait for it.
+        if not mine.select_for_update(skip_locked=True).exists():
+            return None
         return mine.annotate(now=Now()).get()

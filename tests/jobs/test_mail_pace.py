@@ -2,6 +2,7 @@
 
 import contextlib
 import queue
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -10,13 +11,15 @@ from typing import Any
 
 import pytest
 from django.core.mail import InvalidMailer, mailers
+from django.db import connection, transaction
 from django.db.models.functions import Now
 
+from jobs.engine.ageing import raise_ranks
 from jobs.engine.execution import Run
 from jobs.engine.retry import Snooze
 from jobs.engine.testing import run_pending
-from jobs.models import EmailJob
-from jobs.pacing import plan
+from jobs.models import EmailJob, MailPace
+from jobs.pacing import SECONDS_TO_ASK_AGAIN, plan
 from tests.engine.test_claiming import in_threads
 from tests.jobs.mailing import QUEUE, fresh, mail, sent
 from tests.postmark import Postmark
@@ -131,11 +134,54 @@ def test_each_moment_is_given_once_whoever_asks() -> None:
     running = queue.SimpleQueue[EmailJob]()
     for job in EmailJob.objects.claim(80, worker="w", lease_seconds=60):
         running.put(job)
-    waits = in_threads(8, lambda: [plan(running.get(), per_minute=6) for _ in range(10)])
+
+    def planned(job: EmailJob) -> float:
+        while (wait := plan(job, per_minute=6)) == SECONDS_TO_ASK_AGAIN:
+            continue
+        return wait
+
+    waits = in_threads(8, lambda: [planned(running.get()) for _ in range(10)])
     assert sorted(wait for some in waits for wait in some)[0] == 0
     moments = EmailJob.objects.exclude(leaves_at=None).order_by("leaves_at")
     assert len(moments) == 79
     assert all(9.9 < gap < 10.1 for gap in gaps([job.leaves_at for job in moments]))
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_nobody_waits_for_one_that_is_frozen_while_it_plans() -> None:
+    rows = [{"to": ["a@example.org"], "mailer": "campaign"}] * 3
+    EmailJob.objects.enqueue_many(rows)
+    EmailJob.objects.update(run_at=Now() - timedelta(hours=1))
+    EmailJob.objects.enqueue(to=["a@example.org"], priority=50)
+    (job,) = EmailJob.objects.filter(mailer="").claim(1, worker="w", lease_seconds=60)
+    EmailJob.objects.enqueue(to=["a@example.org"], priority=50)
+    EmailJob.objects.filter(pk=job.pk).update(mailer="campaign")
+    job.mailer = "campaign"
+    held, thawed = threading.Event(), threading.Event()
+
+    def freeze() -> None:
+        with transaction.atomic():
+            MailPace.hold("campaign", using="default")
+            EmailJob.objects.filter(mailer="campaign", status="pending").update(tags=["held"])
+            held.set()
+            thawed.wait(20)
+        connection.close()
+
+    # Its row is there already, as after the first mail.
+    MailPace.objects.create(mailer="campaign")
+    frozen = threading.Thread(target=freeze)
+    frozen.start()
+    try:
+        assert held.wait(20)
+        began = time.monotonic()
+        assert plan(job, per_minute=6) == SECONDS_TO_ASK_AGAIN
+        assert raise_ranks(EmailJob) == 0
+        assert time.monotonic() - began < 10
+    finally:
+        thawed.set()
+        frozen.join()
+    assert raise_ranks(EmailJob) > 0
 
 
 @pytest.mark.django_db
