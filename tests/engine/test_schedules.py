@@ -17,6 +17,12 @@ from tests.kinds.models import Probe
 pytestmark = pytest.mark.django_db
 
 
+@pytest.fixture(autouse=True)
+def no_others(db: None) -> None:
+    """The built-in ones tick by the clock, some of them each hour."""
+    Schedule.objects.all().delete()
+
+
 def every_minute(**more: Any) -> Schedule:
     return Schedule.objects.create(
         name="probe", cron="* * * * *", kind="probe", columns={"argument": "tick"}, **more
