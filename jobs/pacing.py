@@ -4,6 +4,7 @@ Each gets a moment of its own, and is due then, before all that is not urgent: t
 it from standing in the way of others.
 """
 
+import time
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,9 @@ SECONDS_LATE = 5.0
 MOST_AT_ONCE = 500
 """So many mails are given their moments in one transaction, for which on SQLite others wait."""
 SEEN_AT_ONCE = 1000
-SECONDS_TO_ASK_AGAIN = 0.5
+TRIES = 40
+SECONDS_BETWEEN_TRIES = 0.02
+SECONDS_TO_ASK_AGAIN = 1.0
 
 
 def is_its_moment(moment: datetime | None, *, now: datetime, per_minute: int) -> bool:
@@ -37,14 +40,25 @@ def is_its_moment(moment: datetime | None, *, now: datetime, per_minute: int) ->
 def plan(job: "EmailJob", *, per_minute: int) -> float:
     """Give a mail that runs the next free moment, and mails that wait behind it those after that.
 
-    Returns the seconds until its own moment: 0 is now, and then no other mail was given one. While
-    somebody else plans it is SECONDS_TO_ASK_AGAIN. Raises LostClaim, and then nothing was given.
+    Returns the seconds until its own moment: 0 is now, and then no other mail was given one. If
+    somebody else plans for long it is SECONDS_TO_ASK_AGAIN. Raises LostClaim; then none was given.
     """
+    for _ in range(TRIES):
+        wait = _plan(job, per_minute)
+        if wait is not None:
+            return wait
+        # Most plan for less than a tenth of a second. The lock itself one might wait for for ever.
+        time.sleep(SECONDS_BETWEEN_TRIES)
+    return SECONDS_TO_ASK_AGAIN
+
+
+def _plan(job: "EmailJob", per_minute: int) -> float | None:
+    """Like `plan`; None when somebody else plans right now."""
     using = job._state.db or router.db_for_write(type(job))
     with transaction.atomic(using=using):
         pace = MailPace.hold(job.mailer, using=using)
         if pace is None:
-            return SECONDS_TO_ASK_AGAIN
+            return None
         wait = _wait(pace, job, using=using, per_minute=per_minute)
         moment, taken = pace.now + wait, 1
         if wait:
